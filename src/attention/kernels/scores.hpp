@@ -46,7 +46,7 @@ struct ScoreOperands {
 /// products, so that a pair's has the same bits on any number of ranks. On the tensor cores of NVIDIA GPUs
 /// from compute capability 8.0 on for 16-bit types, head_dim 64 to 128 or more than 256, in multiples of 8,
 /// and rows that start at multiples of 16 bytes, elsewhere by a portable kernel. Listed positions of a group
-/// increase. Throws Error where shapes do not fit.
+/// increase, as do the first ones that they see. Throws Error where shapes do not fit.
 template <class Exec, class T>
 void causal_scores(const Exec& exec, const ScoreOperands<T, Exec>& in, const Array3<float, Exec>& scores,
                    const Array1<float, Exec>& maxima);

@@ -31,11 +31,17 @@ KOKKOS_INLINE_FUNCTION void for_each_bit_below(const std::uint32_t* words, std::
   }
 }
 
-/// Bits set from bit 0 on before the first gap, at most `end`.
-KOKKOS_INLINE_FUNCTION std::int64_t leading_bits(const std::uint32_t* words, std::int64_t end) {
-  std::int64_t i = 0;
-  while (i < end && bit_of(words, i)) ++i;
-  return i;
+/// Bits set one after another from bit `first` on, at most `most`.
+KOKKOS_INLINE_FUNCTION std::int64_t leading_bits(const std::uint32_t* words, std::int64_t first,
+                                                 std::int64_t most) {
+  std::int64_t count = 0;
+  while (count < most) {
+    const std::int64_t at = first + count, in_word = at % word_bits;
+    const int here = Kokkos::countr_one(words[at / word_bits] >> in_word);
+    count += here;
+    if (in_word + here < word_bits) break;
+  }
+  return count < most ? count : most;
 }
 
 }  // namespace annulus::sparsity

@@ -126,43 +126,48 @@ TYPED_TEST(CausalScores, OfListedQueriesAreThoseFromTheFirstKeyOn) {
     const TestExec exec;
     const auto q = rows_on<TypeParam>(exec, of.problem.q, all),
                k = rows_on<TypeParam>(exec, of.problem.k, all);
-    constexpr std::int64_t first_row = 30, rows = 211;  // which see two of three tiles of keys
-    const Array2<std::int64_t, TestExec> seen("seen", 1 + batch, rows);
-    const auto seen_on_host = Kokkos::create_mirror_view(seen);
-    for (std::int64_t row = 0; row < rows; ++row) {
-      seen_on_host(0, row) = first_row + row;
-      for (int sequence = 0; sequence < batch; ++sequence)
-        seen_on_host(1 + sequence, row) = (first_row + row) / (10 + 40 * sequence) * 8;
-    }
-    Kokkos::deep_copy(seen, seen_on_host);
-    const Array3<float, TestExec> scores("scores", batch * heads, tokens, rows);
-    const Array1<float, TestExec> raised("maxima", batch * heads * rows);
-    Kokkos::deep_copy(exec, raised, -INFINITY);
-    attention::causal_scores<TestExec, TypeParam>(
-        exec,
-        {.q = Kokkos::subview(q.memory(), Kokkos::ALL, Kokkos::ALL, std::pair(first_row, first_row + rows),
-                              Kokkos::ALL),
-         .k = k.memory(),
-         .k_positions = all,
-         .scale = of.scale,
-         .q_listed = seen.data(),
-         .q_first = seen.data() + rows,
-         .tiles = attention::KeyTiles::of(first_row + rows)},
-        scores, raised);
-    exec.fence("annulus::test: scores are there");
-    const auto found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), scores);
-    const auto highest_found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), raised);
-    for (std::int64_t head = 0; head < std::int64_t{batch} * heads; ++head)
+    constexpr std::int64_t first_row = 30;
+    for (const std::int64_t rows : {211, 212}) {  // which see two of three tiles of keys
+      const Array2<std::int64_t, TestExec> seen("seen", 1 + batch, rows);
+      const auto seen_on_host = Kokkos::create_mirror_view(seen);
       for (std::int64_t row = 0; row < rows; ++row) {
-        float highest = -INFINITY;
-        for (std::int64_t key = 0; key < 256; ++key) {
-          const float score = expected[(head * tokens + key) * tokens + first_row + row];
-          ASSERT_EQ(found(head, key, row), key < seen_on_host(1 + head / heads, row) ? -INFINITY : score)
-              << "head_dim " << head_dim << ", head " << head << ", key " << key << ", row " << row;
-          highest = std::max(highest, found(head, key, row));
-        }
-        ASSERT_EQ(highest_found(head * rows + row), highest) << "head_dim " << head_dim;
+        seen_on_host(0, row) = first_row + row;
+        // Of 212 rows: from the first key on, but for the last ones of 64 queries, or none of these.
+        for (int sequence = 0; sequence < batch; ++sequence)
+          seen_on_host(1 + sequence, row) = rows == 211 ? (first_row + row) / (10 + 40 * sequence) * 8
+                                            : row < 170 + 30 * sequence ? 0
+                                                                        : row / 10;
       }
+      Kokkos::deep_copy(seen, seen_on_host);
+      const Array3<float, TestExec> scores("scores", batch * heads, tokens, rows);
+      const Array1<float, TestExec> raised("maxima", batch * heads * rows);
+      Kokkos::deep_copy(exec, raised, -INFINITY);
+      attention::causal_scores<TestExec, TypeParam>(
+          exec,
+          {.q = Kokkos::subview(q.memory(), Kokkos::ALL, Kokkos::ALL, std::pair(first_row, first_row + rows),
+                                Kokkos::ALL),
+           .k = k.memory(),
+           .k_positions = all,
+           .scale = of.scale,
+           .q_listed = seen.data(),
+           .q_first = seen.data() + rows,
+           .tiles = attention::KeyTiles::of(first_row + rows)},
+          scores, raised);
+      exec.fence("annulus::test: scores are there");
+      const auto found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), scores);
+      const auto highest_found = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), raised);
+      for (std::int64_t head = 0; head < std::int64_t{batch} * heads; ++head)
+        for (std::int64_t row = 0; row < rows; ++row) {
+          float highest = -INFINITY;
+          for (std::int64_t key = 0; key < 256; ++key) {
+            const float score = expected[(head * tokens + key) * tokens + first_row + row];
+            ASSERT_EQ(found(head, key, row), key < seen_on_host(1 + head / heads, row) ? -INFINITY : score)
+                << "head_dim " << head_dim << ", head " << head << ", key " << key << ", row " << row;
+            highest = std::max(highest, found(head, key, row));
+          }
+          ASSERT_EQ(highest_found(head * rows + row), highest) << "head_dim " << head_dim;
+        }
+    }
   }
 }
 

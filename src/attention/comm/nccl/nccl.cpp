@@ -108,7 +108,8 @@ class NcclCommunicator final : public PointToPointCommunicator {
   }
   void all_reduce(const Queue& queue, void* data, const Reduction& elements) override {
     if (queue.is_host()) return control_->all_reduce(queue, data, elements);
-    if (elements.sums == Sums::rank_order) return PointToPointCommunicator::all_reduce(queue, data, elements);
+    if (elements.sums == Sums::rank_order || size() == 1)
+      return PointToPointCommunicator::all_reduce(queue, data, elements);
     const Watchdog::ActivityScope activity(
         watchdog(), fmt::format("an all_reduce of {} {}", elements.count, name_of(elements.type)));
     collective(queue, [&](const NcclLink::NcclChannel& channel) {

@@ -20,6 +20,16 @@ struct Accumulator {
       }
     }
   }
+  __device__ __forceinline__ void scale(float factor) {
+#pragma unroll
+    for (int m = 0; m < blocks; ++m) {
+#pragma unroll
+      for (int n = 0; n < columns; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) value[m][n][e] *= factor;
+      }
+    }
+  }
 };
 
 /// The row, of 16·blocks, that element e of block m belongs to.

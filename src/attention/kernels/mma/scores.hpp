@@ -89,16 +89,32 @@ __device__ __forceinline__ void store_scores(float* row, int queries, int column
   }
 }
 
+/// The keys of a block, and the inner rows of queries that it multiplies them with.
+struct ScoreBlock {
+  KeyTile tile;
+  std::int64_t first_key, last_key;  ///< positions
+  int begin;                         ///< query of the tile's group
+
+  /// Whether all rows of both exist and all queries see all keys, as nearly always: nothing is to be masked.
+  template <class T>
+  __device__ __forceinline__ bool is_whole(const ScoreProblem<T>& problem, int sequence) const {
+    const int end = begin + ScoreShape::inner_rows;
+    return tile.rows == ScoreShape::own_rows && end <= problem.queries && problem.queries % 2 == 0 &&
+           last_key <= problem.q_position(tile.group, begin) &&
+           problem.seen(sequence, tile.group, end - 1).first <= first_key;
+  }
+};
+
 /// Products become scores: −∞ for queries that do not see the key.
 template <class T, class Product>
 __device__ __forceinline__ void mask_scores(const ScoreProblem<T>& problem,
                                             const ScoreRow (&rows)[ScoreShape::blocks][2], int sequence,
-                                            int group, int begin, Product& product) {
+                                            const ScoreBlock& block, Product& product) {
 #pragma unroll
   for (int n = 0; n < ScoreShape::inner_rows / 8; ++n) {
 #pragma unroll
     for (int column = 0; column < 2; ++column) {
-      const auto [first, last] = problem.seen(sequence, group, begin + column_of(n, column));
+      const auto [first, last] = problem.seen(sequence, block.tile.group, block.begin + column_of(n, column));
 #pragma unroll
       for (int m = 0; m < ScoreShape::blocks; ++m) {
 #pragma unroll
@@ -148,23 +164,29 @@ __device__ __forceinline__ void find_rows(const ScoreProblem<T>& problem, const 
   }
 }
 
-/// Writes the scores of a block's keys and the queries from `begin` on, and raises their maxima. `shared`:
-/// (warps, inner_rows). The threads meet once.
+/// Writes the scores of a block's keys and queries, and raises the queries' maxima. `shared`: (warps,
+/// inner_rows). The threads meet once.
 template <class T, class Product>
 __device__ __forceinline__ void finish_scores(const ScoreProblem<T>& problem, int batch, int head,
-                                              const ScoreRow (&mine)[ScoreShape::blocks][2], int group,
-                                              int begin, Product& product, float* shared) {
+                                              const ScoreRow (&mine)[ScoreShape::blocks][2],
+                                              const ScoreBlock& block, Product& product, float* shared) {
   using Shape = ScoreShape;
   const std::int64_t batch_head = std::int64_t{batch} * problem.heads + head;
-  mask_scores(problem, mine, batch, group, begin, product);
+  const bool whole = block.is_whole(problem, batch);
+  if (whole) {
+    product.scale(problem.scale);
+  } else {
+    mask_scores(problem, mine, batch, block, product);
+  }
   store_maxima(product, shared + threadIdx.x / 32 * Shape::inner_rows);
   __syncthreads();  // the next queries take the place of these
-  const int query = static_cast<int>(threadIdx.x);
+  const int query = static_cast<int>(threadIdx.x), begin = block.begin;
   if (query < Shape::inner_rows && begin + query < problem.queries) {
     float highest = shared[query];
     for (int warp = 1; warp < Shape::warps; ++warp)
       highest = fmaxf(highest, shared[warp * Shape::inner_rows + query]);
-    raise(problem.maxima + (batch_head * problem.groups + group) * problem.queries + begin + query, highest);
+    raise(problem.maxima + (batch_head * problem.groups + block.tile.group) * problem.queries + begin + query,
+          highest);
   }
   float* const scores = problem.scores + batch_head * problem.k_positions.count * problem.queries;
 #pragma unroll
@@ -174,10 +196,18 @@ __device__ __forceinline__ void finish_scores(const ScoreProblem<T>& problem, in
       const ScoreRow& to = mine[m][half];
       if (!to.exists) continue;
       float* const row = scores + to.row * problem.queries;
+      if (whole) {  // without a branch for each pair
 #pragma unroll
-      for (int n = 0; n < Shape::inner_rows / 8; ++n) {
-        const float(&pair)[4] = product.value[m][n];
-        store_scores(row, problem.queries, begin + column_of(n, 0), pair[2 * half], pair[2 * half + 1]);
+        for (int n = 0; n < Shape::inner_rows / 8; ++n) {
+          const float(&pair)[4] = product.value[m][n];
+          *reinterpret_cast<float2*>(row + begin + column_of(n, 0)) = {pair[2 * half], pair[2 * half + 1]};
+        }
+      } else {
+#pragma unroll
+        for (int n = 0; n < Shape::inner_rows / 8; ++n) {
+          const float(&pair)[4] = product.value[m][n];
+          store_scores(row, problem.queries, begin + column_of(n, 0), pair[2 * half], pair[2 * half + 1]);
+        }
       }
     }
   }
@@ -205,6 +235,8 @@ __global__ void __launch_bounds__(ScoreShape::threads, 3) score_kernel(const Sco
   const int own = static_cast<int>(threadIdx.x) / 32 * 16 * Shape::blocks;  // the warp's first row
   ScoreRow mine[Shape::blocks][2];
   find_rows(problem, tile, own, mine);
+  const std::int64_t first_key = problem.k_positions(tile.first),
+                     last_key = problem.k_positions(tile.first + tile.rows - 1);
   const int heads = problem.heads / problem.kv_heads, first_query = tile.group * problem.queries;
   for (int head = kv_head * heads; head < (kv_head + 1) * heads; ++head) {
     for (int begin = first; begin < end; begin += Shape::inner_rows) {
@@ -215,7 +247,7 @@ __global__ void __launch_bounds__(ScoreShape::threads, 3) score_kernel(const Sco
       __syncthreads();
       Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)
       multiply_rows<T>(product, memory.k, own, memory.q);
-      finish_scores(problem, batch, head, mine, tile.group, begin, product, memory.maxima);
+      finish_scores(problem, batch, head, mine, {tile, first_key, last_key, begin}, product, memory.maxima);
     }
   }
 }
@@ -266,7 +298,8 @@ __global__ void __launch_bounds__(ScoreShape::threads) deep_score_kernel(const S
   Accumulator<Shape::blocks, Shape::inner_rows / 8> product;  // (keys, queries)
   product.clear();
   // Positions of queries increase: where the last one is before all keys, nothing is to be multiplied.
-  if (problem.k_positions(first) <= problem.q_position(tile.group, begin + queries - 1)) {
+  const std::int64_t first_key = problem.k_positions(first), last_key = problem.k_positions(first + keys - 1);
+  if (first_key <= problem.q_position(tile.group, begin + queries - 1)) {
     load(0, 0);
     int stage = 0;
     for (int column = 0; column < problem.head_dim; column += DeepScoreTiles::columns) {
@@ -278,7 +311,7 @@ __global__ void __launch_bounds__(ScoreShape::threads) deep_score_kernel(const S
       stage = 1 - stage;
     }
   }
-  finish_scores(problem, batch, head, mine, tile.group, begin, product, memory.maxima);
+  finish_scores(problem, batch, head, mine, {tile, first_key, last_key, begin}, product, memory.maxima);
 }
 
 }  // namespace annulus::attention::mma

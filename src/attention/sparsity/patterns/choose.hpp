@@ -194,7 +194,7 @@ struct RadixSelection {
   template <class Action>
   KOKKOS_FUNCTION void for_each_mass(const Member& team, std::int64_t list, const SegmentPart& of,
                                      const Action& action) const {
-    constexpr int at_once = 4;  // loads that do not wait for each other
+    constexpr int at_once = 8;  // loads that do not wait for each other
     for (std::int64_t first = of.first + team.team_rank(); first < of.end; first += at_once * threads) {
       std::int64_t loaded[at_once];
       for (int i = 0; i < at_once; ++i)
@@ -287,16 +287,22 @@ struct RadixSelection {
     Segment own{};
     Limit limit{};
     std::uint32_t bits = 0;
-    for (std::int64_t item = w * word_bits; item < (w + 1) * word_bits && item < masses.items; ++item) {
-      const std::int64_t which = segment_of(item);
-      if (which < 0) continue;
-      if (which != known) {
-        known = which;
-        own = segment(which);
-        limit = limits[list * segments.count + which];
+    constexpr int at_once = 8;  // loads that do not wait for each other
+    for (int begin = 0; begin < word_bits; begin += at_once) {
+      const std::int64_t first = w * word_bits + begin;
+      std::int64_t loaded[at_once];
+      for (int i = 0; i < at_once; ++i) loaded[i] = mass(list, Kokkos::min(first + i, masses.items - 1));
+      for (int i = 0; i < at_once && first + i < masses.items; ++i) {
+        const std::int64_t item = first + i, which = segment_of(item);
+        if (which < 0) continue;
+        if (which != known) {
+          known = which;
+          own = segment(which);
+          limit = limits[list * segments.count + which];
+        }
+        const std::int64_t worth = worth_of_mass(loaded[i], masses.is_wide(item));
+        if (is_forced(own, item) || limit.has(worth, item)) bits |= 1u << (begin + i);
       }
-      const std::int64_t worth = worth_of_mass(mass(list, item), masses.is_wide(item));
-      if (is_forced(own, item) || limit.has(worth, item)) bits |= 1u << (item - w * word_bits);
     }
     return bits;
   }

@@ -3,11 +3,13 @@
 #include <Kokkos_Core.hpp>
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include <annulus/base/kokkos/tensor.hpp>
 
 #include "attention/kernels/key_tiles.hpp"
 #include "base/kokkos/exponential.hpp"
+#include "base/kokkos/pack.hpp"
 
 /// Sums of a query's exponentials over its keys, of 64-bit integers, so that nobody's order matters.
 namespace annulus::sparsity {
@@ -29,6 +31,45 @@ KOKKOS_INLINE_FUNCTION std::int64_t scaled_floor(float x, int exponent) {
   return static_cast<std::int64_t>(std::uint64_t{significand >> down} * (1u << (up & 31)));
 }
 
+namespace exponential_detail {  // named: device compilers want lambdas and their captures to have linkage
+
+/// `width` divides the queries.
+template <int width, class Exec>
+void add(const Exec& exec, const attention::KeyTiles& tiles, std::int64_t groups,
+         const Array3<float, Exec>& scores, const Array1<float, Exec>& maxima, int exponent,
+         const Array1<std::int64_t, Exec>& sums) {
+  constexpr int at_once = 4;  // loads that do not wait for each other
+  const auto heads = static_cast<std::int64_t>(scores.extent(0)),
+             rows = static_cast<std::int64_t>(scores.extent(1)),
+             queries = static_cast<std::int64_t>(scores.extent(2)), packs = queries / width;
+  Kokkos::parallel_for(
+      "annulus::sparsity::exponential_sums", Kokkos::RangePolicy<Exec>(exec, 0, tiles.count * heads * packs),
+      KOKKOS_LAMBDA(const std::int64_t i) {
+        const std::int64_t head = i / packs % heads, query = i % packs * width;
+        // Of a thread: few keys, so that a GPU has threads enough to wait for memory.
+        const attention::KeyTile tile = tiles.tile(i / packs / heads, rows);
+        const std::int64_t place = (head * groups + tile.group) * queries + query;
+        const Pack<width> highest = load<width>(&maxima(place));
+        std::int64_t sum[width] = {};
+        const auto add_rows = [&](auto count, std::int32_t row) {
+          Pack<width> some[count()];
+          for (int r = 0; r < count(); ++r) some[r] = load<width>(&scores(head, tile.first + row + r, query));
+          for (const Pack<width>& of_row : some)
+            for (int n = 0; n < width; ++n)
+              sum[n] += scaled_floor(exponential(of_row[n] - highest[n]), exponent);
+        };
+        std::int32_t row = 0;
+        for (; row + at_once <= tile.rows; row += at_once)
+          add_rows(std::integral_constant<int, at_once>(), row);
+        for (; row < tile.rows; ++row) add_rows(std::integral_constant<int, 1>(), row);
+        for (int n = 0; n < width; ++n)
+          if (highest[n] != -Kokkos::Experimental::infinity_v<float>)
+            Kokkos::atomic_add(&sums(place + n), sum[n]);
+      });
+}
+
+}  // namespace exponential_detail
+
 /// Adds exp(score − maximum), in units of 2^−exponent, to sums (heads · groups · queries): of scores (heads,
 /// keys, queries of a group) and their maxima, as of attention::causal_scores. Queries without a score have
 /// no exponentials.
@@ -36,23 +77,10 @@ template <class Exec>
 void add_exponentials(const Exec& exec, const attention::KeyTiles& tiles, std::int64_t groups,
                       const Array3<float, Exec>& scores, const Array1<float, Exec>& maxima, int exponent,
                       const Array1<std::int64_t, Exec>& sums) {
-  const auto heads = static_cast<std::int64_t>(scores.extent(0)),
-             rows = static_cast<std::int64_t>(scores.extent(1)),
-             queries = static_cast<std::int64_t>(scores.extent(2));
-  Kokkos::parallel_for(
-      "annulus::sparsity::exponential_sums",
-      Kokkos::RangePolicy<Exec>(exec, 0, tiles.count * heads * queries), KOKKOS_LAMBDA(const std::int64_t i) {
-        const std::int64_t head = i / queries % heads, query = i % queries;
-        // Of a thread: few keys, so that a GPU has threads enough to wait for memory.
-        const attention::KeyTile tile = tiles.tile(i / queries / heads, rows);
-        const std::int64_t place = (head * groups + tile.group) * queries + query;
-        const float highest = maxima(place);
-        if (highest == -Kokkos::Experimental::infinity_v<float>) return;
-        std::int64_t sum = 0;
-        for (std::int64_t row = tile.first; row < tile.first + tile.rows; ++row)
-          sum += scaled_floor(exponential(scores(head, row, query) - highest), exponent);
-        Kokkos::atomic_add(&sums(place), sum);
-      });
+  const bool packs = in_packs<Exec, float>(static_cast<std::int64_t>(scores.extent(2)), scores, maxima);
+  with_pack_width<Exec, float>(packs, [&](auto width) {
+    exponential_detail::add<width(), Exec>(exec, tiles, groups, scores, maxima, exponent, sums);
+  });
 }
 
 /// inverse_sums(i) = 1 / the sum of the exponentials of query i.

@@ -82,18 +82,18 @@ struct Search {
   /// The search with one digit more, of which `sums` are the items' parts, among lists of so many items.
   KOKKOS_FUNCTION Search behind(const DigitSums& sums, std::int64_t items) const {
     Search next = *this;
-    int found = -1;
-    bool all = false;                   // whether all items that have the digits are wanted
-    for (int i = 0; i < digits; ++i) {  // without an index that only a device knows, sums stay in registers
-      const std::int64_t sum = of_places ? sums.of[i] : sums.of[digits - 1 - i];
-      if (found >= 0) continue;
-      if (i + 1 == digits || sum >= next.rest) {
-        found = of_places ? i : digits - 1 - i;
-        all = sum == next.rest;
-      } else {
-        next.rest -= sum;
-      }
+    // Sums before the digit that is found: without a branch, so that a device loads all of them at once.
+    std::int64_t sum = 0, before = 0;
+    int passed = 0;    // digits
+    bool all = false;  // whether all items that have the digits are wanted
+    for (int i = 0; i + 1 < digits; ++i) {
+      sum += of_places ? sums.of[i] : sums.of[digits - 1 - i];
+      passed = sum < rest ? i + 1 : passed;
+      before = sum < rest ? sum : before;
+      all = all || sum == rest;
     }
+    const int found = of_places ? passed : digits - 1 - passed;
+    next.rest -= before;
     next.number = number << digit_bits | found;
     next.shift -= digit_bits;
     const std::int64_t lowest = next.number << next.shift;

@@ -19,26 +19,10 @@ namespace annulus::sparsity {
 
 namespace vertical_slash_detail {  // named: device compilers want lambdas and their captures to have linkage
 
-/// leading (lists, documents): block distances 0, 1, … of a document that are all selected. slashes (lists,
-/// words): bits of the block distances of all documents.
+/// Clears the verticals of which slashes hold all later queries of their documents. slashes (lists, words):
+/// bits of the block distances of all documents.
 template <class Exec>
-void count_leading(const Exec& exec, const Array2<std::uint32_t, Exec>& slashes,
-                   const ObservedSpans& observed, const Array2<std::int64_t, Exec>& leading) {
-  const std::int64_t documents = observed.count;
-  Kokkos::parallel_for(
-      "annulus::sparsity::count_leading", Kokkos::RangePolicy<Exec>(exec, 0, leading.size()),
-      KOKKOS_LAMBDA(const std::int64_t i) {
-        const ObservedDocument document = observed.documents[i % documents];
-        const std::uint32_t* const words = &slashes(i / documents, 0);
-        std::int64_t count = 0;
-        while (count < document.blocks() && bit_of(words, document.first_slash + count)) ++count;
-        leading.data()[i] = count;
-      });
-}
-
-/// Clears the verticals of which slashes hold all later queries of their documents.
-template <class Exec>
-void drop_covered(const Exec& exec, const ObservedSpans& observed, const Array2<std::int64_t, Exec>& leading,
+void drop_covered(const Exec& exec, const ObservedSpans& observed, const Array2<std::uint32_t, Exec>& slashes,
                   const Array2<std::uint32_t, Exec>& verticals) {
   const auto words = static_cast<std::int64_t>(verticals.extent(1));
   Kokkos::parallel_for(
@@ -46,44 +30,64 @@ void drop_covered(const Exec& exec, const ObservedSpans& observed, const Array2<
       KOKKOS_LAMBDA(const std::int64_t i) {
         const std::int64_t list = i / words, first = i % words * word_bits;
         std::uint32_t& word = verticals(list, i % words);
-        for (std::uint32_t rest = word; rest != 0; rest &= rest - 1) {
+        std::int64_t known = -1, leading = 0;  // block distances 0, 1, … of a document that are all selected
+        ObservedDocument document{};
+        std::uint32_t left = word;
+        for (std::uint32_t rest = left; rest != 0; rest &= rest - 1) {
           const int bit = Kokkos::countr_zero(rest);
           const std::int64_t key = first + bit, which = observed.find(key);
-          const ObservedDocument document = observed.documents[which];
+          if (which != known) {
+            known = which;
+            document = observed.documents[which];
+            leading = leading_bits(&slashes(list, 0), document.first_slash, document.blocks());
+          }
           const std::int64_t later = document.first_block() + document.blocks() - key / block_tokens;
-          if (later <= leading(list, which)) word &= ~(1u << bit);
+          if (later <= leading) left &= ~(1u << bit);
         }
+        word = left;
       });
 }
 
-/// The largest number of verticals of a list.
+/// A team of the device has so many threads for a list.
 template <class Exec>
-void measure_verticals(const Exec& exec, const Array2<std::uint32_t, Exec>& verticals,
-                       const Array1<std::int64_t, Exec>& sizes) {
-  Kokkos::parallel_for(
-      "annulus::sparsity::measure_verticals", Kokkos::RangePolicy<Exec>(exec, 0, verticals.extent(0)),
-      KOKKOS_LAMBDA(const std::int64_t list) {
-        Kokkos::atomic_max(&sizes(0), bits_below(&verticals(list, 0), verticals.extent(1) * word_bits));
-      });
-}
+inline constexpr int threads_of_list = detail::host_memory<Exec> ? 1 : 256;
 
-/// Adds the blocks that the slashes of all lists hold.
+/// sizes(0): the largest number of verticals of a list. Adds the blocks that the slashes of all lists hold to
+/// sizes(1): slashes (lists, words), of `blocks` block distances, or of none.
 template <class Exec>
-void measure_slashes(const Exec& exec, const Array3<std::uint32_t, Exec>& slashes, std::int64_t blocks,
-                     const Array1<std::int64_t, Exec>& sizes) {
+void measure(const Exec& exec, const Array2<std::uint32_t, Exec>& verticals, const std::uint32_t* slashes,
+             std::int64_t blocks, const Array1<std::int64_t, Exec>& sizes) {
+  using Policy = Kokkos::TeamPolicy<Exec>;
+  const std::int64_t words = ceil_divide(blocks, word_bits);
   Kokkos::parallel_for(
-      "annulus::sparsity::measure_slashes", Kokkos::RangePolicy<Exec>(exec, 0, slashes.extent(0)),
-      KOKKOS_LAMBDA(const std::int64_t list) {
-        std::int64_t listed = 0;
-        for (std::int64_t d = 0; d < blocks; ++d) listed += bit_of(&slashes(list, 0, 0), d) ? blocks - d : 0;
-        Kokkos::atomic_add(&sizes(1), listed);
+      "annulus::sparsity::measure",
+      Policy(exec, static_cast<int>(verticals.extent(0)), threads_of_list<Exec>),
+      KOKKOS_LAMBDA(const typename Policy::member_type& team) {
+        const std::int64_t list = team.league_rank();
+        std::int64_t columns = 0, listed = 0;
+        Kokkos::parallel_reduce(
+            Kokkos::TeamThreadRange(team, static_cast<std::int64_t>(verticals.extent(1))),
+            [&](const std::int64_t word, std::int64_t& sum) {
+              sum += Kokkos::popcount(verticals(list, word));
+            },
+            columns);
+        Kokkos::parallel_reduce(
+            Kokkos::TeamThreadRange(team, blocks),
+            [&](const std::int64_t d, std::int64_t& sum) {
+              if (bit_of(slashes + list * words, d)) sum += blocks - d;
+            },
+            listed);
+        Kokkos::single(Kokkos::PerTeam(team), [&] {
+          Kokkos::atomic_max(&sizes(0), columns);
+          Kokkos::atomic_add(&sizes(1), listed);
+        });
       });
 }
 
 /// The bits of block rows of the lists first_list … first_list + lists − 1 of `blocks` (all lists, block
 /// rows, words), from those of the block distances of each document: slashes (lists, words). All blocks of
 /// documents that are not observed. A block off the diagonal has pairs of one document alone, that of the
-/// first token of its row. Adds the blocks to sizes(1).
+/// first token of its row. Adds the blocks to sizes(1), where there are sizes.
 template <class Exec>
 void spread_slashes(const Exec& exec, const Array2<std::uint32_t, Exec>& slashes,
                     const ObservedSpans& observed, const DocumentSpans& spans, std::int64_t sequence,
@@ -105,7 +109,8 @@ void spread_slashes(const Exec& exec, const Array2<std::uint32_t, Exec>& slashes
           if (chosen) word |= 1u << (d - first);
         }
         blocks(first_list + list, row, i % words) = word;
-        if (word != 0) Kokkos::atomic_add(&sizes(1), static_cast<std::int64_t>(Kokkos::popcount(word)));
+        if (word != 0 && sizes.data() != nullptr)
+          Kokkos::atomic_add(&sizes(1), static_cast<std::int64_t>(Kokkos::popcount(word)));
       });
 }
 
@@ -114,12 +119,13 @@ template <class Exec>
 void list_positions(const Exec& exec, const Array2<std::uint32_t, Exec>& bits, std::int64_t tokens,
                     const Array2<std::int32_t, Exec>& positions) {
   using Policy = Kokkos::TeamPolicy<Exec>;
-  constexpr std::int64_t words_of_team = 512;
+  constexpr std::int64_t words_of_team = 256;
   const auto words = static_cast<std::int64_t>(bits.extent(1)),
              most = static_cast<std::int64_t>(positions.extent(1)), teams = ceil_divide(words, words_of_team);
   Kokkos::parallel_for(
       "annulus::sparsity::list_positions",
-      Policy(exec, static_cast<int>(static_cast<std::int64_t>(bits.extent(0)) * teams), Kokkos::AUTO),
+      Policy(exec, static_cast<int>(static_cast<std::int64_t>(bits.extent(0)) * teams),
+             threads_of_list<Exec>),
       KOKKOS_LAMBDA(const typename Policy::member_type& team) {
         const std::int64_t list = team.league_rank() / teams,
                            first = team.league_rank() % teams * words_of_team,
@@ -165,37 +171,40 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
         exec, MemoryCategory::activations, "annulus::sparsity::slashes", lists, in.packed() ? blocks : 1,
         ceil_divide(blocks, word_bits));
     observe(exec, in);
-    const bool all =
-        std::ranges::all_of(observed_, [](const auto& of_set) { return of_set->documents().empty(); });
+    const auto is_empty = [](const auto& of_set) { return of_set->documents().empty(); };
+    const bool all = std::ranges::all_of(observed_, is_empty);
     if (all && !in.packed()) {  // every causal pair, also those whose probability rounds to nothing
       choose_all<Exec>(exec, blocks, *made.blocks);
       made.listed = lists * blocks * (blocks + 1) / 2;
       made.columns = positions(exec, lists, 0);
       return made;
     }
-    const auto verticals = Owned<Array2<std::uint32_t, Exec>>::zeroed(exec, MemoryCategory::workspace,
-                                                                      "annulus::sparsity::verticals", lists,
-                                                                      ceil_divide(in.tokens, word_bits));
-    const auto sizes = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, MemoryCategory::workspace,
-                                                                 "annulus::sparsity::sizes", 2);
+    const auto verticals = Owned<Array2<std::uint32_t, Exec>>::uninitialized(
+        exec, MemoryCategory::workspace, "annulus::sparsity::verticals", lists,
+        ceil_divide(in.tokens, word_bits));
+    if (std::ranges::any_of(observed_, is_empty)) Kokkos::deep_copy(exec, *verticals, 0u);
+    Owned<Array1<std::int64_t, Exec>> sizes;
+    if (!options_.fixed())
+      sizes = Owned<Array1<std::int64_t, Exec>>::zeroed(exec, MemoryCategory::workspace,
+                                                        "annulus::sparsity::sizes", 2);
+    // With fixed numbers both sizes are known beforehand: the host need not wait for the selection, and what
+    // is kept of it is allocated before the large memory of the scores, not in the midst of it.
+    const bool sizes_are_known = options_.fixed() || all;
+    made.listed = most_blocks(made);
+    if (sizes_are_known) made.columns = positions(exec, lists, most_verticals());
     const int sequences = made.batch / static_cast<int>(std::ssize(observed_));  // of a set of documents
     for (std::size_t set = 0; set < observed_.size(); ++set)
       select_sequences(exec, communicator, in, *observed_[set], static_cast<int>(set) * sequences, sequences,
                        made, *verticals, *sizes);
-    // With fixed numbers both sizes are known beforehand: the host need not wait for the selection.
-    std::int64_t most = most_verticals();
-    made.listed = most_blocks(made);
-    if (!options_.fixed() && !all) {
-      measure_verticals<Exec>(exec, *verticals, *sizes);
-      if (!in.packed()) measure_slashes<Exec>(exec, *made.blocks, blocks, *sizes);
+    if (!sizes_are_known) {
+      measure<Exec>(exec, *verticals, made.blocks.view().data(), in.packed() ? 0 : blocks, *sizes);
       std::int64_t host[2] = {};
       const Queue queue(exec);
       queue.copy_to_host(host, sizes.view().data(), sizeof(host));
       queue.fence("annulus::sparsity::select: how many columns and blocks there are");
-      most = host[0];
+      made.columns = positions(exec, lists, host[0]);
       made.listed = host[1];
     }
-    made.columns = positions(exec, lists, most);
     list_positions<Exec>(exec, *verticals, in.tokens, *made.columns);
     return made;
   }
@@ -236,11 +245,7 @@ class VerticalSlashPattern final : public Pattern<Exec, T> {
              window_masses<Exec, T>(exec, communicator, in.some_sequences(first, count), observed, made.lists,
                                     options_.joint),
              observed, slashes, own);
-      const auto leading = Owned<Array2<std::int64_t, Exec>>::uninitialized(
-          exec, MemoryCategory::workspace, "annulus::sparsity::leading_slashes", lists,
-          observed.documents().size());
-      count_leading<Exec>(exec, slashes, observed.spans(), *leading);
-      drop_covered<Exec>(exec, observed.spans(), *leading, own);
+      drop_covered<Exec>(exec, observed.spans(), slashes, own);
     }
     if (in.packed())
       spread_slashes<Exec>(exec, slashes, observed.spans(), in.spans(), first, first_list, *made.blocks,

@@ -42,14 +42,14 @@ struct ObservationWindows {
   }
 };
 
-/// Whose mass a pair is.
+/// Whose mass the pairs of a key and a block distance are.
 struct PairOwner {
-  const std::int64_t* masses = nullptr;  ///< of the list; null: that of its key and of its block distance
+  const std::int64_t* masses = nullptr;  ///< of the list; null: that of the key and of the block distance
   std::int64_t first_slash;
 
   /// The one of the two that is worth more, of equal ones the slash.
   KOKKOS_FUNCTION bool is_slash(std::int64_t key, std::int64_t distance) const {
-    return masses != nullptr &&
+    return masses == nullptr ||
            worth_of_mass(masses[first_slash + distance], true) >= worth_of_mass(masses[key], false);
   }
   KOKKOS_FUNCTION bool is_key(std::int64_t key, std::int64_t distance) const {
@@ -57,71 +57,92 @@ struct PairOwner {
   }
 };
 
+/// The probabilities of a window, of all query heads.
+template <class Exec>
+struct WindowProbabilities {
+  Array3<float, Exec> scores;  ///< (heads, keys, queries of a window)
+  Array1<float, Exec> maxima, inverse_sums;
+
+  /// The mass of a key row for the queries `from` … behind − 1 of a window, of one block, whose first query
+  /// has `place` among all of the head: the share of one of `lanes` threads. `width` divides the window's
+  /// queries.
+  template <int width, int lanes>
+  KOKKOS_FUNCTION std::int64_t mass(std::int64_t head, std::int64_t row, std::int64_t place, int from,
+                                    int behind, int lane) const {
+    const float *const some = &scores(head, row, 0), *const highest = &maxima(place),
+                       *const inverse = &inverse_sums(place);
+    const auto of_query = [](float score, float maximum, float inverse_sum) {
+      return scaled_floor(exponential(score - maximum) * inverse_sum, mass_exponent);
+    };
+    std::int64_t sum = 0;
+    if (behind - from == block_tokens && from % width == 0) {  // nearly always; loads wait for no others
+      constexpr int packs = block_tokens / (width * lanes);
+      Pack<width> loaded[packs];
+      for (int i = 0; i < packs; ++i) loaded[i] = load<width>(some + from + (i * lanes + lane) * width);
+      for (int i = 0; i < packs; ++i) {
+        const int query = from + (i * lanes + lane) * width;
+        const Pack<width> maximum = load<width>(highest + query), inverse_sum = load<width>(inverse + query);
+        for (int n = 0; n < width; ++n) sum += of_query(loaded[i][n], maximum[n], inverse_sum[n]);
+      }
+    } else {
+      for (int query = from + lane; query < behind; query += lanes)
+        sum += of_query(some[query], highest[query], inverse[query]);
+    }
+    return sum;
+  }
+};
+
 /// masses (lists, MassPlaces::all()): those of the probabilities of this rank's keys are added. With
 /// `before`, such masses of all ranks, a pair counts once, for its Owner. `width` divides the queries.
 template <int width, class Exec>
-void add_masses(const Exec& exec, const ObservationWindows& windows, const Array3<float, Exec>& scores,
-                const Array1<float, Exec>& maxima, const Array1<float, Exec>& inverse_sums,
-                std::int64_t all_keys, const Array2<const std::int64_t, Exec>& before,
-                const Array2<std::int64_t, Exec>& masses) {
-  const std::int64_t queries = windows.queries(),
-                     rows = windows.observed.tiles.count * attention::KeyTile::most_rows;
+void add_masses(const Exec& exec, const ObservationWindows& windows,
+                const WindowProbabilities<Exec>& probabilities, std::int64_t all_keys,
+                const Array2<const std::int64_t, Exec>& before, const Array2<std::int64_t, Exec>& masses) {
+  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<128, 8>>;
+  constexpr bool on_host = detail::host_memory<Exec>;
+  constexpr int rows_at_once = on_host ? 1 : 32, lanes = on_host ? 1 : 4;  // of a row: neighbouring loads
+  const std::int64_t queries = windows.queries(), tiles = windows.observed.tiles.count;
   const auto lists = static_cast<std::int64_t>(masses.extent(0)),
              stride = static_cast<std::int64_t>(masses.extent(1));
   const std::int64_t heads_of_list = windows.heads / lists;
+  if (tiles == 0) return;
   Kokkos::parallel_for(
-      "annulus::sparsity::window_masses", Kokkos::RangePolicy<Exec>(exec, 0, lists * rows),
-      KOKKOS_LAMBDA(const std::int64_t i) {
+      "annulus::sparsity::window_masses", Policy(exec, static_cast<int>(lists * tiles), rows_at_once, lanes),
+      KOKKOS_LAMBDA(const typename Policy::member_type& team) {
+        const std::int64_t list = team.league_rank() / tiles;
         const attention::KeyTile tile =
-            windows.observed.tiles.tile(i % rows / attention::KeyTile::most_rows, windows.keys.count);
-        const std::int64_t in_tile = i % attention::KeyTile::most_rows;
-        if (in_tile >= tile.rows) return;
-        const std::int64_t list = i / rows, row = tile.first + in_tile, key = windows.keys(row);
+            windows.observed.tiles.tile(team.league_rank() % tiles, windows.keys.count);
         const ObservedDocument document = windows.observed.documents[tile.group];
         const std::int64_t first_slash = all_keys + document.first_slash,
                            begin_of_window = document.end - queries;
         const PairOwner owner{before.data() == nullptr ? nullptr : before.data() + list * stride,
                               first_slash};
-        std::int64_t of_key = 0;
-        for (std::int64_t head = list * heads_of_list; head < (list + 1) * heads_of_list; ++head) {
-          std::int64_t of_slash = 0, distance = -1;
-          const auto go_to = [&](std::int64_t position) {
-            const std::int64_t here = position / block_tokens - key / block_tokens;
-            if (here != distance && of_slash > 0)
-              Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
-            if (here != distance) of_slash = 0;
-            distance = here;
-          };
-          for (std::int64_t begin = 0; begin < queries; begin += width) {
-            const std::int64_t place = windows.place(head, tile.group) + begin,
-                               first = begin_of_window + begin;
-            const Pack<width> some = load<width>(&scores(head, row, begin)),
-                              highest = load<width>(&maxima(place)),
-                              inverse = load<width>(&inverse_sums(place));
-            const auto mass = [&](int n) {
-              return scaled_floor(exponential(some[n] - highest[n]) * inverse[n], mass_exponent);
-            };
-            // Nearly always: all queries of the pack see the key, and lie in one block.
-            if (owner.masses == nullptr && key <= first &&
-                first / block_tokens == (first + width - 1) / block_tokens) {
-              go_to(first);
-              std::int64_t of_pack = 0;
-              for (int n = 0; n < width; ++n) of_pack += mass(n);
-              of_key += of_pack;
-              of_slash += of_pack;
-              continue;
-            }
-            for (int n = 0; n < width; ++n) {
-              if (first + n < key) continue;
-              go_to(first + n);
-              const std::int64_t of_pair = mass(n);
-              if (owner.is_key(key, distance)) of_key += of_pair;
-              if (owner.masses == nullptr || owner.is_slash(key, distance)) of_slash += of_pair;
-            }
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, tile.rows), [&](const int in_tile) {
+          const std::int64_t row = tile.first + in_tile, key = windows.keys(row);
+          std::int64_t of_key = 0;
+          // The queries that see the key, block by block.
+          for (std::int64_t begin = key > begin_of_window ? key : begin_of_window, end; begin < document.end;
+               begin = end) {
+            const std::int64_t block = begin / block_tokens, behind = (block + 1) * block_tokens;
+            end = behind < document.end ? behind : document.end;
+            std::int64_t of_block = 0;
+            Kokkos::parallel_reduce(
+                Kokkos::ThreadVectorRange(team, lanes),
+                [&](const int lane, std::int64_t& sum) {
+                  for (std::int64_t head = list * heads_of_list; head < (list + 1) * heads_of_list; ++head)
+                    sum += probabilities.template mass<width, lanes>(
+                        head, row, windows.place(head, tile.group), static_cast<int>(begin - begin_of_window),
+                        static_cast<int>(end - begin_of_window), lane);
+                },
+                of_block);
+            const std::int64_t distance = block - key / block_tokens;
+            if (owner.is_key(key, distance)) of_key += of_block;
+            if (of_block > 0 && owner.is_slash(key, distance))
+              Kokkos::single(Kokkos::PerThread(team),
+                             [&] { Kokkos::atomic_add(&masses(list, first_slash + distance), of_block); });
           }
-          if (of_slash > 0) Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
-        }
-        masses(list, key) = of_key;
+          Kokkos::single(Kokkos::PerThread(team), [&] { masses(list, key) = of_key; });
+        });
       });
 }
 
@@ -147,7 +168,12 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   const auto rows = Owned<Array4<T, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window", batch,
                                                           heads, all_queries, width);
   take_rows<Exec, T>(exec, in.q, in.positions, ListedRows{observed.windows(), all_queries}, *rows);
-  communicator.all_reduce(queue, *rows);
+  // Whole numbers are added in any order. Those of rows are their bits, beside zeros of other ranks.
+  constexpr comm::Sums sums_of_integers = comm::Sums::native;
+  communicator.all_reduce(queue, rows.view().data(),
+                          {.count = rows.view().size() * sizeof(T) / sizeof(std::int32_t),
+                           .type = DType::i32,
+                           .sums = sums_of_integers});
   const auto scores =
       Owned<Array3<float, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window_scores",
                                                 windows.heads, in.positions.count, windows.queries());
@@ -171,19 +197,19 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
       exec, workspace, "annulus::sparsity::window_sums", windows.heads * all_queries);
   add_exponentials<Exec>(exec, windows.observed.tiles, windows.observed.count, *scores, *maxima, exponent,
                          *sums);
-  communicator.all_reduce(queue, *sums);
+  communicator.all_reduce(queue, *sums, comm::ReduceOp::sum, sums_of_integers);
   const auto inverse_sums = Owned<Array1<float, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::inverse_sums", windows.heads * all_queries);
   invert<Exec>(exec, *sums, exponent, *inverse_sums);
 
+  const WindowProbabilities<Exec> probabilities{*scores, *maxima, *inverse_sums};
   const auto masses_of = [&](const Array2<const std::int64_t, Exec>& before) {
     auto masses = Owned<Array2<std::int64_t, Exec>>::zeroed(exec, workspace, "annulus::sparsity::masses",
                                                             batch * lists, places.all());
     with_pack_width<Exec, float>(in_packs<Exec, float>(windows.queries(), *scores), [&](auto width) {
-      add_masses<width(), Exec>(exec, windows, *scores, *maxima, *inverse_sums, places.first_slash(), before,
-                                *masses);
+      add_masses<width(), Exec>(exec, windows, probabilities, places.first_slash(), before, *masses);
     });
-    communicator.all_reduce(queue, *masses);
+    communicator.all_reduce(queue, *masses, comm::ReduceOp::sum, sums_of_integers);
     return masses;
   };
   auto masses = masses_of({});
