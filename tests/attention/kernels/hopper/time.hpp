@@ -57,22 +57,43 @@ inline double pairs_of(const MaskRule& rule) {
   return pairs;
 }
 
+/// Pairs of all heads where keys are listed and blocks are left out.
+inline double pairs_of_listed_keys(const MaskCase& mask) {
+  const MaskRule all = mask.on_host();
+  double pairs = 0;
+  for (std::size_t at = 0; at < mask.listed_keys.size(); ++at) {
+    const MaskRule rule = all.of_list(static_cast<std::int64_t>(at) / mask.listed_keys_of_head);
+    const std::int64_t key = mask.listed_keys[at];
+    for (std::int64_t query = key; query < rule.tokens;
+         query = (query / rule.block_size + 1) * rule.block_size)
+      if (rule.allows(query, key))
+        pairs += static_cast<double>(std::min((query / rule.block_size + 1) * rule.block_size, rule.tokens) -
+                                     query);
+  }
+  return pairs;
+}
+
 inline void time_case(int head_dim, std::int64_t rows, int heads, int kv_heads, const MaskCase& mask,
                       double pause, float soft_cap) {
   double pairs = 0;  // of all heads
   const std::int64_t lists = mask.rule.block_lists;
-  for (std::int64_t list = 0; list < lists; ++list)
+  for (std::int64_t list = 0; list < lists && mask.listed_keys.empty(); ++list)
     pairs += pairs_of(mask.on_host().of_list(list)) * static_cast<double>(heads / lists);
+  if (!mask.listed_keys.empty()) pairs = pairs_of_listed_keys(mask);
+  const bool fresh_dkv = !mask.listed_keys.empty();  // as sparse attention computes columns
   const PositionMap all{0, 0, 1, rows, 0, rows};
-  Case<bfloat16> c(mask, all, all, 1, heads, kv_heads, head_dim, 0, 1, soft_cap);
+  Case<bfloat16> c(mask, all, mask.key_map(all), 1, heads, kv_heads, head_dim, 0, 1, soft_cap);
   for (const DeviceArray<float>* zero : {&c.out, &c.lse, &c.d, &c.dq, &c.dk, &c.dv}) zero->fill_bytes(0);
   c.forward({.fresh_out = true});
   const double v_dim = hopper::v_columns(head_dim), flops = 2.0 * (head_dim + v_dim) * pairs * 1e-12,
                backward_flops = (6.0 * head_dim + 4.0 * v_dim) * pairs * 1e-12;
   const double forward = flops / seconds_of(pause, [&] { c.forward({}); });
   c.forward({.fresh_out = true});
-  const double any = backward_flops / seconds_of(pause, [&] { c.backward({.deterministic = false}); });
-  const double fixed = backward_flops / seconds_of(pause, [&] { c.backward({.deterministic = true}); });
+  const double any = backward_flops /
+                     seconds_of(pause, [&] { c.backward({.deterministic = false, .fresh_dkv = fresh_dkv}); });
+  const double fixed = backward_flops / seconds_of(pause, [&] {
+                         c.backward({.deterministic = true, .fresh_dkv = fresh_dkv});
+                       });
   std::printf(
       "d%d %lld rows %d/%d heads %s cap %g: "
       "forward %.0f, backward any order %.0f, fixed order %.0f TFLOP/s\n",
