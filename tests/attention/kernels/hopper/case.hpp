@@ -53,6 +53,7 @@ class Case {
            head_dim,
            soft_cap};
     in_.v_head_dim = v_rows.head_dim;
+    in_.kv_listed = mask_.listed_keys();
     classes_ = hopper::dilation_classes(in_.mask, q_map, kv_map);
   }
 

@@ -75,12 +75,14 @@ class RandomCut {
 template <class T>
 bool check_case(int head_dim, std::mt19937& random) {
   const auto draw = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  const int kind = draw(12);
+  const int kind = draw(14);  // the last two: listed keys
   const bool narrow_window = kind == 10;
   // A long case has few heads: the reference takes as long for it as for some short ones.
   const bool is_long = draw(10) == 0;
   const int batch = is_long ? 1 : 1 + draw(2), kv_heads = is_long ? 1 : 1 + draw(3),
-            group = narrow_window ? 4 * (is_long ? 1 : 1 + draw(2)) : std::max(draw(is_long ? 3 : 5), 1);
+            group = narrow_window ? 4 * (is_long ? 1 : 1 + draw(2))
+                    : kind >= 12  ? 1
+                                  : std::max(draw(is_long ? 3 : 5), 1);
   MaskCase mask;
   // Tables of block lists take 32 words at once, the bits of 32,768 rows.
   const bool is_very_long = is_long && (kind == 8 || kind == 9);
@@ -110,12 +112,17 @@ bool check_case(int head_dim, std::mt19937& random) {
     mask.list_blocks_of_queries(sizes[draw(4)], 5 + draw(30), draw(2) == 0 ? 1 : 50, random,
                                 std::int64_t{batch} * kv_heads * group / heads_of_list, heads_of_list);
   }
+  if (kind >= 12) {
+    const std::int64_t heads = std::int64_t{batch} * kv_heads;
+    mask.list_blocks(64, 20, random, heads, 1);
+    mask.list_keys(1 + draw(static_cast<int>(std::min<std::int64_t>(tokens, 600))), heads, random);
+  }
   const int layout = draw(4), ranks = 1 + draw(2);  // the last one: runs
   const RandomCut cut(tokens, ranks, random);
   const auto any_shard = [&] {
     return layout == 3 ? cut.shard(draw(ranks)) : shard_of(tokens, layout, ranks, draw(ranks));
   };
-  const PositionMap q_map = any_shard(), kv_map = any_shard();
+  const PositionMap q_map = any_shard(), kv_map = mask.key_map(any_shard());
   if (q_map.count <= 0 || kv_map.count <= 0) return true;
   const hopper::LaunchOptions options{draw(2) * draw(130), draw(4) != 0, draw(2) != 0, draw(2) != 0,
                                       draw(2) != 0};

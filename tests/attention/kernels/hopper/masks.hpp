@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <random>
+#include <set>
 #include <string>
 
 #include <annulus/attention/sequence/mask_rule.hpp>
@@ -17,6 +19,8 @@ struct MaskCase {
   MaskRule rule;  // pointers of the host
   std::vector<std::int64_t> documents, block_rows, block_columns;
   std::vector<std::uint32_t> query_blocks;
+  std::vector<std::int64_t> listed_keys;  // (batch × kv heads, how many), in the place of a position map
+  std::int64_t listed_keys_of_head = 0;   // 0: none
 
   MaskRule on_host() const {
     MaskRule r = rule;
@@ -69,6 +73,24 @@ struct MaskCase {
         if (b == query / size || static_cast<int>(random() % 100) < percent) bits[b / 32] |= 1u << b % 32;
     }
   }
+  /// Vertical-slash sparsity's columns: `count` random keys of each of `heads` heads without the blocks that
+  /// the rule lists so far. Some heads have fewer, and positions behind all tokens in their place.
+  void list_keys(std::int64_t count, std::int64_t heads, std::mt19937& random) {
+    rule.blocks_excluded = true;
+    listed_keys_of_head = count;
+    for (std::int64_t head = 0; head < heads; ++head) {
+      std::set<std::int64_t> keys;
+      const std::int64_t own = std::min(head % 3 == 2 ? count - count / 4 : count, rule.tokens);
+      while (static_cast<std::int64_t>(keys.size()) < own)
+        keys.insert(static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(rule.tokens)));
+      listed_keys.insert(listed_keys.end(), keys.begin(), keys.end());
+      listed_keys.insert(listed_keys.end(), static_cast<std::size_t>(count - own), rule.tokens);
+    }
+  }
+  /// The keys' position map: where they are listed, how many.
+  PositionMap key_map(const PositionMap& otherwise) const {
+    return listed_keys_of_head == 0 ? otherwise : PositionMap{.count = listed_keys_of_head};
+  }
   /// Vertical-slash sparsity without its verticals: blocks of 64 at `count` random block distances, 0 among
   /// them, others for each list, in runs of `run` neighbours.
   void list_slashes(std::int64_t count, std::int64_t run, std::mt19937& random, std::int64_t lists,
@@ -106,7 +128,8 @@ class MaskOnDevice {
         documents_(mask.documents),
         rows_(mask.block_rows),
         columns_(mask.block_columns),
-        query_blocks_(mask.query_blocks) {
+        query_blocks_(mask.query_blocks),
+        listed_keys_(mask.listed_keys) {
     if (rule_.document_starts != nullptr) rule_.document_starts = documents_.data();
     if (rule_.block_row_starts != nullptr) {
       rule_.block_row_starts = rows_.data();
@@ -115,11 +138,14 @@ class MaskOnDevice {
     if (rule_.query_blocks != nullptr) rule_.query_blocks = query_blocks_.data();
   }
   const MaskRule& rule() const { return rule_; }
+  /// Null without any.
+  const std::int64_t* listed_keys() const { return listed_keys_.count() > 0 ? listed_keys_.data() : nullptr; }
 
  private:
   MaskRule rule_;
   DeviceArray<std::int64_t> documents_, rows_, columns_;
   DeviceArray<std::uint32_t> query_blocks_;
+  DeviceArray<std::int64_t> listed_keys_;
 };
 
 inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int heads, int kv_heads) {
@@ -152,6 +178,14 @@ inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int hea
     mask.list_slashes(a, run, random, heads, 1);
   } else if (long long alike = 1; std::sscanf(text.c_str(), "queries:%lld:%d:%lld", &a, &b, &alike) >= 2) {
     mask.list_blocks_of_queries(a, b, alike, random, kv_heads, heads / kv_heads);
+  } else if (std::sscanf(text.c_str(), "columns:%lld:%d", &a, &b) == 2) {
+    if (heads != kv_heads) {
+      std::fprintf(stderr, "mask '%s': each head lists its own keys: give as many kv heads as heads\n",
+                   text.c_str());
+      std::exit(2);
+    }
+    mask.list_slashes(b, 1, random, heads, 1);
+    mask.list_keys(a, heads, random);
   } else if (std::sscanf(text.c_str(), "window:%lld", &a) == 1) {
     mask.rule.left = a;
   } else if (std::sscanf(text.c_str(), "dilation:%lld", &a) == 1) {
@@ -160,7 +194,7 @@ inline MaskCase parse_mask(const std::string& text, std::int64_t tokens, int hea
     std::fprintf(stderr,
                  "unknown mask '%s': full, causal, window:LEFT, dilation:D, blocks:SIZE:PERCENT, "
                  "lists:SIZE:PERCENT, shared:SIZE:PERCENT, slashes:COUNT:RUN, "
-                 "head-slashes:COUNT:RUN or queries:SIZE:PERCENT:ALIKE\n",
+                 "head-slashes:COUNT:RUN, columns:COUNT:SLASHES or queries:SIZE:PERCENT:ALIKE\n",
                  text.c_str());
     std::exit(2);
   }

@@ -25,6 +25,15 @@ __device__ Score score_of(const gpu::Input<T>& in, double product) {
   return {in.soft_cap * t, 1.0 - t * t};
 }
 
+/// Whether the query of row i sees the key of row j of a kv head.
+template <class T>
+__device__ bool sees(const gpu::Input<T>& in, const MaskRule& mask, std::int64_t i, int batch, int kv_head,
+                     std::int64_t j) {
+  const std::int64_t list = (std::int64_t{batch} * in.kv_heads + kv_head) * in.kv_positions.count;
+  const std::int64_t key = in.kv_listed == nullptr ? in.kv_positions(j) : in.kv_listed[list + j];
+  return key < mask.tokens && mask.allows(in.q_positions(i), key);
+}
+
 /// A thread for each row: out and lse. `sinks`: (heads) or null.
 template <class T>
 __global__ void reference_forward(gpu::Input<T> in, const T* sinks, double* out, double* lse) {
@@ -39,7 +48,7 @@ __global__ void reference_forward(gpu::Input<T> in, const T* sinks, double* out,
   double sum = sinks == nullptr ? 0 : 1;
   for (int c = 0; c < v_dim; ++c) out[at * v_dim + c] = 0;
   for (std::int64_t j = 0; j < in.kv_positions.count; ++j) {
-    if (!mask.allows(in.q_positions(row), in.kv_positions(j))) continue;
+    if (!sees(in, mask, row, batch, kv_head, j)) continue;
     const double score = score_of(in, dot(q, in.k.at(batch, kv_head, j), in.head_dim)).value,
                  before = highest;
     highest = fmax(highest, score);
@@ -70,8 +79,8 @@ __global__ void reference_backward(gpu::BackwardProblem<T> p, double* first, dou
   const auto pair = [&](int head, std::int64_t i, std::int64_t j) {
     const double lse = *p.lse.at(batch, head, i);
     const MaskRule mask = in.mask.of_head(batch * in.heads + head);
-    if (lse == -INFINITY || !mask.allows(in.q_positions(i), in.kv_positions(j))) return;
     const int kv_head = head / group;
+    if (lse == -INFINITY || !sees(in, mask, i, batch, kv_head, j)) return;
     const T *const q = in.q.at(batch, head, i), *const k = in.k.at(batch, kv_head, j),
                    *const d_out = p.d_out.at(batch, head, i);
     const Score score = score_of(in, dot(q, k, d));

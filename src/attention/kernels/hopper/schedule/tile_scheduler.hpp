@@ -15,8 +15,7 @@ struct TileOrder {
   int tiles;  ///< of a head and class
   int heads_in_section;
   bool last_tile_first;
-  /// 1, or 2: what the loops have in common with the first half of that of tile 0 is a work of its own, so
-  /// that works that add to the same gradients in the order of their tiles start side by side.
+  /// 1, or 2: each half of a tile's loops is a work of its own.
   int parts = 1;
 
   struct Place {
@@ -115,13 +114,13 @@ class TileScheduler {
       const int number = atomicAdd(tile_counter_, 1);
       if (number >= order_.count()) break;
       const auto place = order_.place(number);
-      const TileLoop* const loops = &tables_.loops[tables_.table_of(place.head * heads_) * order_.tiles];
-      const TileLoop* loop = loops + place.tile;
+      const TileLoop* loop =
+          &tables_.loops[tables_.table_of(place.head * heads_) * order_.tiles + place.tile];
       const int4 first = *reinterpret_cast<const int4*>(loop);
       int runs = first.y;
       for (int i = 1; i < tables_of_work_; ++i) runs += (loop += order_.tiles)->runs;
       int begin = 0, end = runs;
-      if (order_.parts == 2) (place.part == 0 ? end : begin) = min((loops->runs + 1) / 2, runs);
+      if (order_.parts == 2) (place.part == 0 ? end : begin) = (runs + 1) / 2;
       if (end > begin || idle_) return {place.head, place.tile, first.x + begin, end - begin};
     }
     return {-1, 0, 0, 0};
