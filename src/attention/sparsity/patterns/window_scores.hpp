@@ -210,7 +210,7 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
       add_masses<width(), Exec>(exec, windows, probabilities, places.first_slash(), before, *masses);
     });
     // NCCL's kernels start sooner than copy engines and move long messages more slowly.
-    constexpr std::size_t short_bytes = 8 << 20;
+    constexpr std::size_t short_bytes = 12 << 20;
     const bool is_short = masses.view().size() * sizeof(std::int64_t) <= short_bytes;
     communicator.all_reduce(queue, *masses, comm::ReduceOp::sum,
                             is_short ? sums_of_integers : comm::Sums::rank_order);
