@@ -6,8 +6,8 @@
 //     order also the same bits again with another number of multiprocessors. A third of the cases computes
 //     its result a second time in the inputs' type, which must be the first one rounded. Half of the cases
 //     have gaps of NaN behind their rows, which nobody may read or write. A tenth has 904 to 3103 tokens and
-//     few heads: their reference is that of some three of the others, which have 4 to 903; with block lists of
-//     heads such a case has 33,280 to 36,992. Exit status 1 if any is outside its tolerance.
+//     few heads: their reference is that of some three of the others, which have 4 to 903; with block lists
+//     of heads such a case has 33,280 to 36,992. Exit status 1 if any is outside its tolerance.
 //   hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS [SOFT_CAP]]
 //     TFLOP/s in bf16: forward (merging), backward in any order and in the fixed order, into running
 //     gradients. Medians of nine calls that each start after a pause (0.4 s by default; 0: one call after the
@@ -15,13 +15,13 @@
 //     blocks and the diagonal), lists:SIZE:PERCENT (the same, other blocks for each head),
 //     shared:SIZE:PERCENT (other blocks for each kv head), slashes:COUNT:RUN (causal, blocks of 64 at so many
 //     random block distances for each kv head, in runs of RUN neighbours, 1 by default) or
-//     head-slashes:COUNT:RUN (others for each head), columns:COUNT:SLASHES (causal, so many random keys of each
-//     head without the blocks of 64 at so many random distances), queries:SIZE:PERCENT:ALIKE (causal, PERCENT of the
-//     blocks of SIZE keys for each query of a kv head, the same ones for ALIKE neighbours, 1 by default).
-//     FLOPs: 2 · (head_dim + columns of V) for each pair that the mask allows, and 6 · head_dim + 4 · columns
-//     of V backward; HEAD_DIM 192 has V of 128. SOFT_CAP of the scores (head_dim 64, 128 and 256, no lists);
-//     0: none. Where the kernel joins sinks, also the milliseconds of a forward pass to bf16 without and with
-//     them.
+//     head-slashes:COUNT:RUN (others for each head), columns:COUNT:SLASHES (causal, so many random keys of
+//     each head without the blocks of 64 at so many random distances), queries:SIZE:PERCENT:ALIKE (causal,
+//     PERCENT of the blocks of SIZE keys for each query of a kv head, the same ones for ALIKE neighbours, 1
+//     by default). FLOPs: 2 · (head_dim + columns of V) for each pair that the mask allows, and 6 · head_dim
+//     + 4 · columns of V backward; HEAD_DIM 192 has V of 128. SOFT_CAP of the scores (head_dim 64, 128 and
+//     256, no lists); 0: none. Where the kernel joins sinks, also the milliseconds of a forward pass to bf16
+//     without and with them.
 //   hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS KV_HEADS LAYOUT [TRAFFIC [FREE_SMS [ROUNDS]]]
 //     Milliseconds of the backward pass of each block that a rank in the middle of a ring computes under the
 //     causal mask, in any order and in the fixed one, in turns, medians of 9 rounds without pauses. LAYOUT:
