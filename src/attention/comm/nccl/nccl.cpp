@@ -53,6 +53,14 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin;
 }
 
+/// Sums whose bits no order changes, and that one kernel of NCCL ends sooner than copies between ranks and a
+/// kernel behind them. Two H200: 8.5 MB in less time, 17 MB in more.
+bool is_short_integer_sum(const Reduction& elements) {
+  constexpr std::size_t short_bytes = 12 << 20;
+  const bool integers = elements.type == DType::i32 || elements.type == DType::i64;
+  return integers && elements.op == ReduceOp::sum && elements.count * size_of(elements.type) <= short_bytes;
+}
+
 /// Memory of devices over NCCL; memory of the host, and what concerns it, through `control`. Reductions of
 /// device memory in rank order are those of PointToPointCommunicator.
 class NcclCommunicator final : public PointToPointCommunicator {
@@ -108,7 +116,7 @@ class NcclCommunicator final : public PointToPointCommunicator {
   }
   void all_reduce(const Queue& queue, void* data, const Reduction& elements) override {
     if (queue.is_host()) return control_->all_reduce(queue, data, elements);
-    if (elements.sums == Sums::rank_order || size() == 1)
+    if (size() == 1 || (elements.sums == Sums::rank_order && !is_short_integer_sum(elements)))
       return PointToPointCommunicator::all_reduce(queue, data, elements);
     const Watchdog::ActivityScope activity(
         watchdog(), fmt::format("an all_reduce of {} {}", elements.count, name_of(elements.type)));

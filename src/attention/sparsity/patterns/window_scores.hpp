@@ -168,12 +168,10 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
   const auto rows = Owned<Array4<T, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window", batch,
                                                           heads, all_queries, width);
   take_rows<Exec, T>(exec, in.q, in.positions, ListedRows{observed.windows(), all_queries}, *rows);
-  // Whole numbers are added in any order. Those of rows are their bits, beside zeros of other ranks.
-  constexpr comm::Sums sums_of_integers = comm::Sums::native;
+  // Bits of rows are whole numbers, beside zeros of other ranks.
   communicator.all_reduce(queue, rows.view().data(),
                           {.count = rows.view().size() * sizeof(T) / sizeof(std::int32_t),
-                           .type = DType::i32,
-                           .sums = sums_of_integers});
+                           .type = DType::i32});
   const auto scores =
       Owned<Array3<float, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window_scores",
                                                 windows.heads, in.positions.count, windows.queries());
@@ -197,7 +195,7 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
       exec, workspace, "annulus::sparsity::window_sums", windows.heads * all_queries);
   add_exponentials<Exec>(exec, windows.observed.tiles, windows.observed.count, *scores, *maxima, exponent,
                          *sums);
-  communicator.all_reduce(queue, *sums, comm::ReduceOp::sum, sums_of_integers);
+  communicator.all_reduce(queue, *sums);
   const auto inverse_sums = Owned<Array1<float, Exec>>::uninitialized(
       exec, workspace, "annulus::sparsity::inverse_sums", windows.heads * all_queries);
   invert<Exec>(exec, *sums, exponent, *inverse_sums);
@@ -209,11 +207,7 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
     with_pack_width<Exec, float>(in_packs<Exec, float>(windows.queries(), *scores), [&](auto width) {
       add_masses<width(), Exec>(exec, windows, probabilities, places.first_slash(), before, *masses);
     });
-    // NCCL's kernels start sooner than copy engines and move long messages more slowly.
-    constexpr std::size_t short_bytes = 12 << 20;
-    const bool is_short = masses.view().size() * sizeof(std::int64_t) <= short_bytes;
-    communicator.all_reduce(queue, *masses, comm::ReduceOp::sum,
-                            is_short ? sums_of_integers : comm::Sums::rank_order);
+    communicator.all_reduce(queue, *masses);
     return masses;
   };
   auto masses = masses_of({});

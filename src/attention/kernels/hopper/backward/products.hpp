@@ -105,7 +105,7 @@ __device__ __forceinline__ void for_each_outside(const RowSpan (&spans)[2], int 
 
 /// Writes `factor` · `gradient`, rows `own_row` and `own_row` + 8 of `rows` of a class and columns
 /// `first_column` + 8j + e, or adds it. `columns`: of a row in memory, if `clipped`. No other block adds to
-/// these rows.
+/// these rows but that of the other half of the tile's loops (TileOrder::parts).
 template <int C, bool clipped>
 __device__ __forceinline__ void leave_gradient(const gpu::Rows<float>& of, bool fresh, float factor,
                                                const float (&gradient)[C / 2], int batch, int head,
