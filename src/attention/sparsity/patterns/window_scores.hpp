@@ -169,9 +169,9 @@ Owned<Array2<std::int64_t, Exec>> window_masses(const Exec& exec, comm::Communic
                                                           heads, all_queries, width);
   take_rows<Exec, T>(exec, in.q, in.positions, ListedRows{observed.windows(), all_queries}, *rows);
   // Bits of rows are whole numbers, beside zeros of other ranks.
-  communicator.all_reduce(queue, rows.view().data(),
-                          {.count = rows.view().size() * sizeof(T) / sizeof(std::int32_t),
-                           .type = DType::i32});
+  communicator.all_reduce(
+      queue, rows.view().data(),
+      {.count = rows.view().size() * sizeof(T) / sizeof(std::int32_t), .type = DType::i32});
   const auto scores =
       Owned<Array3<float, Exec>>::uninitialized(exec, workspace, "annulus::sparsity::window_scores",
                                                 windows.heads, in.positions.count, windows.queries());
