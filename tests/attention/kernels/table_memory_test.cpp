@@ -73,12 +73,12 @@ TEST(TableMemory, NoneWhereAnotherKernelRuns) {
             0);
 }
 
-// Fewer heads at once where the tables of all would be large: 7 of 12 heads with 32,768 tokens.
+// Fewer heads at once where the tables of all would be large: 8 of 12 heads with 32,768 tokens.
 TEST(TableMemory, LargeTablesAreOfSomeHeads) {
   constexpr std::int64_t rows = 32768;
   std::array<RowRun, 2> runs{};
   EXPECT_EQ(forward_tables(blocks_of_queries(1, 12, in_runs(rows, runs)), {}),
-            tables(7, rows, rows, rows / 32));
+            tables(8, rows, rows, rows / 32));
   EXPECT_EQ(forward_tables(blocks_of_queries(1, 12, Layout().shard(rows, 1, 0)), {}),
             tables(12, rows, rows, rows / 1024));
 }
