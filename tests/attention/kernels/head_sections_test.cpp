@@ -106,6 +106,26 @@ TEST(HeadSections, HeadsOfAKvHeadOneAfterTheOtherWhereTheirTablesAreLarge) {
   EXPECT_EQ(heads, (std::vector{2, 2, 1, 2, 2, 1, 2, 2, 1, 2, 2, 1}));
 }
 
+TEST(HeadSections, ListsAreNotDividedWhereHeadsOfAKvHeadAre) {
+  const std::int64_t rows = 1 << 19;
+  gpu::Input<float> in = problem(rows, 12, 2);
+  in.mask.block_lists /= 2;
+  in.mask.heads_of_list = 2;
+  in.kv_listed = address<const std::int64_t>(1);
+  std::vector<int> heads;
+  int next = 0;  // of the heads of both sequences
+  for_each_section(in, [&](const HeadSection& section) {
+    const gpu::Input<float> part = section.of(in);
+    EXPECT_EQ(2 * part.mask.block_lists, part.heads);
+    EXPECT_EQ(part.mask.block_row_starts,
+              address<const std::int64_t>(1 + next / 2 * (in.mask.block_rows() + 1)));
+    EXPECT_EQ(part.kv_listed, address<const std::int64_t>(1 + next / 6 * rows));
+    heads.push_back(part.heads);
+    next += part.heads;
+  });
+  EXPECT_EQ(heads, std::vector<int>(12, 2));  // tables of one list at once, as keys are listed
+}
+
 TEST(HeadSections, HaveTheBlocksOfTheirQueries) {
   gpu::Input<float> in = problem(1 << 17, 40, 20);
   in.mask.block_row_starts = nullptr;

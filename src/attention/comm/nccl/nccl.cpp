@@ -53,8 +53,9 @@ ncclRedOp_t nccl_op(ReduceOp op) {
   return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin;
 }
 
-/// Sums whose bits no order changes, and that one kernel of NCCL ends sooner than copies between ranks and a
-/// kernel behind them. Two H200: 8.5 MB in less time, 17 MB in more.
+/// Sums whose bits no order changes, and for which one kernel of NCCL takes less time than copies between
+/// ranks and a kernel behind them. On two H200 selections with sums of 8.5 MB became shorter by it, those
+/// with 17 MB longer.
 bool is_short_integer_sum(const Reduction& elements) {
   constexpr std::size_t short_bytes = 12 << 20;
   const bool integers = elements.type == DType::i32 || elements.type == DType::i64;
@@ -62,7 +63,7 @@ bool is_short_integer_sum(const Reduction& elements) {
 }
 
 /// Memory of devices over NCCL; memory of the host, and what concerns it, through `control`. Reductions of
-/// device memory in rank order are those of PointToPointCommunicator.
+/// device memory in rank order are those of PointToPointCommunicator, but for short sums of integers.
 class NcclCommunicator final : public PointToPointCommunicator {
  public:
   NcclCommunicator(std::unique_ptr<Communicator> control, const NcclOptions& options)

@@ -29,8 +29,7 @@ inline constexpr const char* limits =
     "dilation without blocks and in layouts where keys of one dilation class are evenly spaced, listed keys "
     "with a block list for each head or kv head, block lists of up to some 700 thousand rows a rank, blocks "
     "of each query (moba, infllm-v2) of up to some 500 thousand rows (90 thousand in layouts that do not "
-    "keep "
-    "32 neighbours together), "
+    "keep 32 neighbours together), "
     "soft caps of bf16 with head_dim 64, 128 and 256 without block lists, bf16 with head_dim 192 and "
     "v_head_dim 128 without soft caps and block lists, and NVIDIA GPUs of "
     "compute capability 9.0 (H100, H200)";
