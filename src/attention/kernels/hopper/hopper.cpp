@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "attention/kernels/hopper/launch/key_sections.hpp"
 #include "attention/kernels/hopper/launch/launch.hpp"
 #include "attention/kernels/hopper/launch/workspace.hpp"
 #include "base/kokkos/execution/own_instance.hpp"
@@ -77,17 +78,21 @@ void forward(const Exec& exec, const Operands<T, Exec>& in, const ForwardArrays<
   const gpu::ForwardProblem<T> problem{gpu::input_of(in), gpu::rows_of(arrays.out), gpu::rows_of(arrays.lse),
                                        gpu::rows_of(arrays.finished), arrays.sinks.data()};
   const DilationClasses classes = classes_of(problem.in);
+  LaunchOptions launch = launch_options(options);
   void* const memory = workspace(exec, forward_workspace(problem.in, classes));
   const int group = problem.in.heads / problem.in.kv_heads;
   for_each_section(problem.in, [&](const HeadSection& section) {
-    const gpu::ForwardProblem<T> part{section.of(problem.in), section.of_heads(problem.out, group),
-                                      section.of_heads(problem.lse, group),
-                                      section.of_heads(problem.finished, group), problem.sinks};
-    with_tiles(part, [&](auto columns, auto form) {
-      check(launch_forward<columns, form, T>(part, classes, launch_options(options), memory,
-                                             exec.cuda_stream()),
-            "start the forward pass");
-    });
+    const gpu::ForwardProblem<T> of_heads{section.of(problem.in), section.of_heads(problem.out, group),
+                                          section.of_heads(problem.lse, group),
+                                          section.of_heads(problem.finished, group), problem.sinks};
+    const auto start = [&](const gpu::ForwardProblem<T>& part, bool fresh) {
+      launch.fresh_out = fresh;
+      with_tiles(part, [&](auto columns, auto form) {
+        check(launch_forward<columns, form, T>(part, classes, launch, memory, exec.cuda_stream()),
+              "start the forward pass");
+      });
+    };
+    for_each_key_section(of_heads, options.fresh_out, keys_at_once(of_heads.in), start);
   });
 }
 

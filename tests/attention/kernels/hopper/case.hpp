@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 
+#include "attention/kernels/hopper/launch/key_sections.hpp"
 #include "attention/kernels/hopper/launch/launch.hpp"
 #include "attention/kernels/hopper/launch/workspace.hpp"
 #include "attention/kernels/hopper/tile/shapes.hpp"
@@ -74,16 +75,21 @@ class Case {
     const std::int64_t width = std::int64_t{in_.heads} * in_.v_head_dim;
     return {data, q_rows_ * width, in_.v_head_dim, width};
   }
-  /// `sinks`: (heads) or null.
-  void forward(const hopper::LaunchOptions& options, const gpu::Rows<T>& finished = {},
-               const T* sinks = nullptr) {
+  /// `sinks`: (heads) or null. `keys`: of a launch; 0: as many as the library gives it.
+  void forward(hopper::LaunchOptions options, const gpu::Rows<T>& finished = {}, const T* sinks = nullptr,
+               std::int64_t keys = 0) {
     const gpu::ForwardProblem<T> problem{in_, dense(out.data(), in_.heads, q_rows_, v_rows.width()),
                                          dense(lse.data(), in_.heads, q_rows_, 1), finished, sinks};
-    hopper::with_tiles(problem, [&](auto columns, auto form) {
-      check(hopper::launch_forward<columns, form, T>(
-                problem, *classes_, options, workspace(hopper::forward_workspace(in_, *classes_)), nullptr),
-            "start the forward pass");
-    });
+    void* const memory = workspace(hopper::forward_workspace(in_, *classes_));
+    const auto start = [&](const gpu::ForwardProblem<T>& part, bool fresh) {
+      options.fresh_out = fresh;
+      hopper::with_tiles(part, [&](auto columns, auto form) {
+        check(hopper::launch_forward<columns, form, T>(part, *classes_, options, memory, nullptr),
+              "start the forward pass");
+      });
+    };
+    hopper::for_each_key_section(problem, options.fresh_out, keys > 0 ? keys : hopper::keys_at_once(in_),
+                                 start);
   }
   /// Whether joined(`finished`) is `result`, (batch, heads, rows, columns of O), rounded.
   bool is_rounded(const std::vector<T>& finished, const std::vector<float>& result) const {

@@ -137,6 +137,8 @@ bool check_case(int head_dim, std::mt19937& random) {
   const DeviceArray<T> all_sinks(static_cast<std::size_t>(kv_heads) * group);
   fill_normal(all_sinks, random());
   const T* const sinks = with_sinks ? all_sinks.data() : nullptr;
+  const bool in_sections = draw(2) == 0 && !lists && mask.rule.dilation == 1;
+  const std::int64_t keys = in_sections ? 128 * (1 + draw(4)) : 0;  // of a launch
   if (!c.applies() || (lists && !hopper::takes_block_lists(static_cast<std::size_t>(head_dim)))) return true;
 
   const auto& in = c.input();
@@ -161,7 +163,7 @@ bool check_case(int head_dim, std::mt19937& random) {
     }
   };
   start_forward();
-  c.forward(options, {}, sinks);
+  c.forward(options, {}, sinks, keys);
   const std::vector<float> out_found = c.v_rows.host(c.out), lse_found = c.lse.host();
   const std::vector<double> out_expected = out.host(), lse_expected = lse.host();
   {  // D of the exact output
@@ -204,12 +206,12 @@ bool check_case(int head_dim, std::mt19937& random) {
       fill_normal(c.lse, seed + 1);
     };
     start();
-    c.forward(options, {}, sinks);
+    c.forward(options, {}, sinks, keys);
     const std::vector<float> out_then = c.v_rows.host(c.out), lse_then = c.lse.host();
     start();
     const DeviceArray<T> joined(q_rows * v_dim);
     joined.fill_bytes(0xff);
-    c.forward(options, c.joined(joined.data()), sinks);
+    c.forward(options, c.joined(joined.data()), sinks, keys);
     finishes = same_bits(c.lse.host(), lse_then) && c.is_rounded(joined.host(), out_then);
   }
   const double errors[] = {
@@ -223,15 +225,16 @@ bool check_case(int head_dim, std::mt19937& random) {
   for (const double error : errors) right = right && error < tolerance;
   std::printf(
       "%s %s d%d batch %d heads %d/%d tokens %lld mask %d layout %d/%d rows %lld×%lld gap %d "
-      "cap %g%s%s%s%s%s%s: out %.1e "
+      "cap %g%s%s%s%s%s%s%s: out %.1e "
       "lse %.1e dq %.1e dk %.1e dv %.1e%s%s\n",
       right ? "right" : "WRONG", std::is_same_v<T, bfloat16> ? "bf16" : "f16", head_dim, batch,
       kv_heads * group, kv_heads, static_cast<long long>(tokens), kind, layout, ranks,
       static_cast<long long>(q_map.count), static_cast<long long>(kv_map.count), gap, soft_cap,
-      with_sinks ? " sinks" : "", options.deterministic ? "" : " any-order",
-      options.fresh_out ? " fresh-out" : "", options.fresh_dq ? " fresh-dq" : "",
-      options.fresh_dkv ? " fresh-dkv" : "", finished_too ? " finished" : "", errors[0], errors[1], errors[2],
-      errors[3], errors[4], repeats ? "" : " OTHER BITS AGAIN", finishes ? "" : " FINISHED OTHERWISE");
+      with_sinks ? " sinks" : "", in_sections ? " key-sections" : "",
+      options.deterministic ? "" : " any-order", options.fresh_out ? " fresh-out" : "",
+      options.fresh_dq ? " fresh-dq" : "", options.fresh_dkv ? " fresh-dkv" : "",
+      finished_too ? " finished" : "", errors[0], errors[1], errors[2], errors[3], errors[4],
+      repeats ? "" : " OTHER BITS AGAIN", finishes ? "" : " FINISHED OTHERWISE");
   std::fflush(stdout);
   return right;
 }

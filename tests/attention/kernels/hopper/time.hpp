@@ -24,6 +24,15 @@ T median(std::vector<T> of) {
   return of[of.size() / 2];
 }
 
+/// Lets the GPU rest. The host does not sleep for the last hundredth of a second: its core would wake slowly,
+/// which is no time of a kernel.
+inline void rest(double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  if (seconds > 0.01) usleep(static_cast<unsigned>((seconds - 0.01) * 1e6));
+  while (Clock::now() < end) continue;
+}
+
 template <class Call>
 CallTime time_of(double pause, const Call& call) {
   cudaEvent_t begin, end;
@@ -31,7 +40,7 @@ CallTime time_of(double pause, const Call& call) {
   check(cudaEventCreate(&end), "make an event");
   std::vector<double> times, host_times;
   for (int i = 0; i < 11; ++i) {
-    if (pause > 0) usleep(static_cast<unsigned>(pause * 1e6));
+    rest(pause);
     check(cudaEventRecord(begin), "record");
     const auto called = std::chrono::steady_clock::now();
     call();
