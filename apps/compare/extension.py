@@ -113,16 +113,13 @@ def parse():
     options.size = SIZES[options.size]
     options.ranks = options.size.ranks if options.ranks is None else options.ranks
     options.picture = options.picture or options.out.with_suffix(".svg")
-    for name in ("asked", "at_once", "audit_every"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: give 1 or more")
+    launch.check(parser, options)
     if options.audit_every:
         steps = scaled(options, options.size.stages[-1].steps)
         if not options.attention or len(options.seeds) > 1 or options.asked or options.at_once > 1:
             parser.error("--audit-every: give --attention and one of --seeds, without --asked and --at-once")
         if options.audit_every > steps:
             parser.error(f"--audit-every {options.audit_every}: the longer context is learned in {steps} optimizer steps: give a step of these")
-    launch.check(parser, options)
     options.groups = [None] * options.at_once
     if options.at_once > 1 and options.size.device == "gpu":
         here = launch.visible_gpus(parser)

@@ -83,9 +83,9 @@ def check(parser, options):
     check_program(parser, options)
     if not options.mpirun or shutil.which(options.mpirun[0]) is None:
         parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
-    for name in ("batch", "heads", "ranks", "repetitions", "rounds", "steps"):
-        if getattr(options, name, 1) < 1:
-            parser.error(f"--{name} {getattr(options, name)}: give 1 or more")
+    for name in ("asked", "at_once", "audit_every", "batch", "heads", "ranks", "repetitions", "rounds", "steps"):
+        if (number := getattr(options, name, None)) is not None and number < 1:
+            parser.error(f"--{name.replace('_', '-')} {number}: give 1 or more")
     if not getattr(options, "without_pytorch", True) and importlib.util.find_spec("torch") is None:
         parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or measure Annulus alone")
 
@@ -342,9 +342,14 @@ def interval(hits, tries):
     return max(0.0, middle - width), min(1.0, middle + width)
 
 
+def with_interval(samples):
+    """The share of samples that were answered, and its interval."""
+    return answered(samples), *interval(sum(sample["correct"] for sample in samples), len(samples))
+
+
 def share(samples):
-    """The share of samples that were answered, with its interval, as a cell of a table."""
-    return f"{answered(samples):.3f} ({'–'.join(f'{end:.3f}' for end in interval(sum(sample['correct'] for sample in samples), len(samples)))})"
+    """The same as a cell of a table."""
+    return "{:.3f} ({:.3f}–{:.3f})".format(*with_interval(samples))
 
 
 def settings(keys):
@@ -370,7 +375,7 @@ def said(words):
     return [part for name, value in words.items() for part in ("--" + name.replace("_", "-"), *(value if isinstance(value, list) else [value]))]
 
 
-def bench(options, ranks, command, stem, **words):
+def bench(options, ranks, command, stem, /, **words):
     """What a command of annulus-bench says, as `measured` gives it. `ranks`: the command in front of it; `words`: its options."""
     return measured([*ranks, options.program, command, *said(words), "--json"], stem, limit(options))
 
