@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import csv
 import datetime
+import hashlib
 import importlib.util
 import json
 import math
@@ -67,6 +68,11 @@ def attention_options(made, heads=32, dtype="bf16", layout=None, repetitions=5):
     made.add_argument("--repetitions", type=int, default=repetitions, help="of each pass")
 
 
+def with_other(options, **values):
+    """The options with other values of some."""
+    return argparse.Namespace(**vars(options) | values)
+
+
 def check_program(parser, options):
     """Ends the program where the one that it starts is not there; from here on the budget is spent."""
     if not os.access(options.program, os.X_OK):
@@ -111,10 +117,13 @@ def gpus_say(what, visible=None):
     return []
 
 
+def version(options):
+    return subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout.strip()
+
+
 def made_by(options, measuring=True):
     """The build, the card (of `measuring` alone), the number of GPUs or of ranks on the host, and the day of this session's rows (`origin`)."""
-    version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout
-    made = {"git_hash": version.partition("(")[2].partition(")")[0], "date": str(datetime.date.today())}
+    made = {"git_hash": version(options).partition("(")[2].partition(")")[0], "date": str(datetime.date.today())}
     if not measuring:
         return made
     names = gpus_say("name", os.environ.get("CUDA_VISIBLE_DEVICES")) if getattr(options, "device", "gpu") == "gpu" else []
@@ -383,6 +392,11 @@ def bench(options, ranks, command, stem, /, **words):
 def plan(options, stem, **words):
     """What annulus-plan says, as `bench` does."""
     return measured([options.program.with_name("annulus-plan"), *said(words), "--json"], stem, limit(options))
+
+
+def sha256(*files):
+    """Of what they hold, one behind the other."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def heads_of(config, keys):

@@ -10,6 +10,7 @@ The forward writes O and LSE as in training; the backward is one call of autogra
 V to finished dQ, dK and dV in 16 bits.
 """
 
+import contextlib
 import importlib.metadata
 import json
 import math
@@ -172,13 +173,6 @@ def measure(torch, case):
     return results
 
 
-def version(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def flash_attention():
     """The version of FlashAttention-4, or None where it cannot be imported."""
     try:
@@ -186,7 +180,9 @@ def flash_attention():
     except Exception as error:  # noqa: BLE001: what it stands on looks for a GPU and a driver when it is imported
         print(f"FlashAttention-4 is left out: {error}", file=sys.stderr)
         return None
-    return version("flash-attn-4") or "unknown version"
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("flash-attn-4")
+    return "unknown version"
 
 
 def main():

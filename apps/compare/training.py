@@ -32,7 +32,6 @@ With train.parts_every=1 among the keys a second table has the seconds of a step
 With --continue missing the same command measures the rest, with other --tokens, too: a table of hours in commands of minutes.
 """
 
-import argparse
 import itertools
 import json
 import pathlib
@@ -190,7 +189,7 @@ def tokens_per_second(options, row):
 
 def measure_rates(options):
     """Makes the file of --cluster. This program ends where that fails."""
-    bench = argparse.Namespace(**vars(options) | {"program": options.program.with_name("annulus-bench")})
+    bench = launch.with_other(options, program=options.program.with_name("annulus-bench"))
     shape = launch.heads_of(options.config, options.set) | {"dtype": "f32" if options.device == "cpu" else "bf16"}
     if not launch.links(bench, options.nodes, options.tokens, shape, options.cluster, options.runs / "links"):
         sys.exit(1)
