@@ -39,7 +39,6 @@ def parse():
     parser.add_argument("--schedules", nargs="+", default=["ring", "double-ring", "topology-burst"])
     launch.attention_options(parser, dtype=None, layout="zigzag")
     parser.add_argument("--kernel", default="automatic")
-    parser.add_argument("--backends", nargs="+", default=["cudnn"], help="of PyTorch: cudnn, flash")
     parser.add_argument("--rotations", nargs="+", default=["allgather", "alltoall"], help="of PyTorch")
     parser.add_argument("--without-pytorch", action="store_true", help="measure Annulus alone")
     parser.add_argument("--rounds", type=int, default=1, help="times that the programs run in turns")
@@ -75,10 +74,8 @@ def ours(options, nodes, stem, **more):
 
 def theirs(options, nodes, stem):
     """The same of PyTorch's context_parallel."""
-    report, ended = launch.measured(
-        [*launch.torchrun(options.ranks, "context_parallel.py"), "--tokens", *options.tokens, "--heads", options.heads, "--head-dim", options.head_dim, "--nodes", nodes, "--rotations", *options.rotations,
-         "--backends", *options.backends, "--repetitions", options.repetitions, "--out"],
-        stem, launch.limit(options))
+    words = {name: getattr(options, name) for name in ("tokens", "heads", "head_dim", "rotations", "repetitions")} | {"nodes": nodes}
+    report, ended = launch.measured([*launch.torchrun(options.ranks, "context_parallel.py"), *launch.said(words), "--out"], stem, launch.limit(options))
     return report, ended, cases_of(report)
 
 

@@ -15,7 +15,6 @@ The time of a policy is the median of its sessions (--continue), with their rang
 takes is slower than the fastest by more than --within.
 """
 
-import argparse
 import json
 import pathlib
 import statistics
@@ -125,7 +124,7 @@ def main():
             peaks = policy["predicted_peak_bytes"]
             programs.append((training.annulus, setting["tokens"], ("" if index else "auto: ") + policy["outline"], settings_of(policy["memory"]),
                              more | {"auto": index == 0, "predicted_seconds": policy["seconds"], "predicted_peak": peaks.get("device", peaks)["total"]}))
-        here = argparse.Namespace(**vars(options) | {"config": setting["config"], "set": setting["keys"]})
+        here = launch.with_other(options, config=setting["config"], set=setting["keys"])
         training.run_all(here, results, programs, f"{number}-")
     return results.end(lambda rows: any(row["auto"] and row.get("over", 0) > 1 + options.within for row in policies(rows)))
 

@@ -5,7 +5,7 @@ usage: torchrun --nproc-per-node N context_parallel.py --tokens 131072 262144 --
 
 Causal attention in bf16 through torch.distributed.tensor.experimental.context_parallel, load-balanced as it is by
 default. `--nodes M` makes one machine look like M of N / M GPUs to NCCL (NCCL_HOSTID, loopback sockets). Rank 0 writes
-JSON as annulus-bench attention does, with a case for each number of tokens, rotation (schedule) and backend (layout): times of the slowest rank, in
+JSON as annulus-bench attention does, with a case for each number of tokens and rotation (schedule; the layout is the backend): times of the slowest rank, in
 every repetition and their median, and exposed seconds: time in which a kernel of NCCL runs and no other kernel does, from one profiled pass,
 mean of the ranks. What cannot run is listed as unsupported.
 """
@@ -25,7 +25,6 @@ def parse():
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--rotations", nargs="+", default=["allgather", "alltoall"], help="how K and V travel")
-    parser.add_argument("--backends", nargs="+", default=["cudnn"], choices=["cudnn", "flash"])
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--out", required=True)
     return parser.parse_args()
@@ -45,9 +44,6 @@ from torch.distributed.tensor.experimental import context_parallel  # noqa: E402
 from torch.distributed.tensor.experimental._attention import set_rotate_method  # noqa: E402
 from torch.nn.attention import SDPBackend, sdpa_kernel  # noqa: E402
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
-
-BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
-
 
 def over_ranks(value, operation):
     number = torch.tensor([value], dtype=torch.float64, device="cuda")
@@ -70,19 +66,12 @@ def timed(action):
     return sorted(seconds)
 
 
-def union(intervals):
-    """Disjoint intervals, ascending, that cover the same."""
-    merged = []
-    for begin, end in sorted(intervals):
-        if merged and begin <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end)
-        else:
-            merged.append([begin, end])
-    return merged
-
-
 def length(intervals):
-    return sum(end - begin for begin, end in union(intervals))
+    """Of all that they cover."""
+    covered, behind = 0, float("-inf")
+    for begin, end in sorted(intervals):
+        covered, behind = covered + max(0, end - max(begin, behind)), max(end, behind)
+    return covered
 
 
 def exposed(action):
@@ -104,14 +93,12 @@ def exposed(action):
     return over_ranks((length(communication) - covered) * 1e-6, dist.ReduceOp.SUM) / WORLD
 
 
-def measure(mesh, tokens, rotation, backend):
+def measure(mesh, tokens, rotation):
     set_rotate_method(rotation)
     torch.manual_seed(0)
     shape = (1, OPTIONS.heads, tokens, OPTIONS.head_dim)
     q, k, v = (torch.randn(shape, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    with context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2], no_restore_buffers={q, k, v}), sdpa_kernel(
-        BACKENDS[backend]
-    ):
+    with context_parallel(mesh, buffers=[q, k, v], buffer_seq_dims=[2, 2, 2], no_restore_buffers={q, k, v}), sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
         for tensor in (q, k, v):
             tensor.requires_grad_()
 
@@ -139,13 +126,12 @@ def main():
     cases, unsupported = [], []
     for tokens in OPTIONS.tokens:
         for rotation in OPTIONS.rotations:
-            for backend in OPTIONS.backends:
-                config = {"tokens": tokens, "schedule": rotation, "layout": backend}
-                try:
-                    cases.append({"config": config} | measure(mesh, tokens, rotation, backend))
-                except (RuntimeError, NotImplementedError) as error:  # torch.OutOfMemoryError is one
-                    unsupported.append(config | {"reason": str(error).splitlines()[0]})
-                torch.cuda.empty_cache()
+            config = {"tokens": tokens, "schedule": rotation, "layout": "cudnn"}
+            try:
+                cases.append({"config": config} | measure(mesh, tokens, rotation))
+            except (RuntimeError, NotImplementedError) as error:  # torch.OutOfMemoryError is one
+                unsupported.append(config | {"reason": str(error).splitlines()[0]})
+            torch.cuda.empty_cache()
     if RANK == 0:
         with open(OPTIONS.out, "w") as file:
             json.dump({"program": "PyTorch context_parallel", "version": torch.__version__, "gpu": torch.cuda.get_device_name(),

@@ -22,8 +22,6 @@ With --audit-every these models of one seed are not evaluated: attention of each
 recall and entropy, <out>.json what the picture shows: the first audit and the last.
 """
 
-import argparse
-import hashlib
 import html
 import pathlib
 import random
@@ -113,16 +111,13 @@ def parse():
     options.size = SIZES[options.size]
     options.ranks = options.size.ranks if options.ranks is None else options.ranks
     options.picture = options.picture or options.out.with_suffix(".svg")
-    for name in ("asked", "at_once", "audit_every"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} {getattr(options, name)}: give 1 or more")
+    launch.check(parser, options)
     if options.audit_every:
         steps = scaled(options, options.size.stages[-1].steps)
         if not options.attention or len(options.seeds) > 1 or options.asked or options.at_once > 1:
             parser.error("--audit-every: give --attention and one of --seeds, without --asked and --at-once")
         if options.audit_every > steps:
             parser.error(f"--audit-every {options.audit_every}: the longer context is learned in {steps} optimizer steps: give a step of these")
-    launch.check(parser, options)
     options.groups = [None] * options.at_once
     if options.at_once > 1 and options.size.device == "gpu":
         here = launch.visible_gpus(parser)
@@ -195,22 +190,18 @@ def train(options, seed, stages):
     return {stage.name: folder_of(options, seed, stage) for stage in stages}
 
 
-def text_identity(options):
-    return hashlib.sha256(b"".join((options.runs / f"{name}.txt").read_bytes() for name in ("held-out", "text"))).hexdigest()
-
-
 def of_matrix(options, seed, stage, **more):
     """Options of matrix.py, which trains a last stage with each attention."""
     before = options.size.stages[-2]
-    return argparse.Namespace(**vars(options) | {"config": launch.ROOT / "data" / options.size.config, "runs": folder_of(options, seed, stage),
-                                                 "set": settings_of(options, seed, stage, weights_of(options, seed, before))} | more)
+    return launch.with_other(options, config=launch.ROOT / "data" / options.size.config, runs=folder_of(options, seed, stage),
+                             set=settings_of(options, seed, stage, weights_of(options, seed, before)), **more)
 
 
 def rows_of_seed(options, seed, samples):
     """The rows of matrix.py for the last stage, after all others; and whether all are there."""
     *stages, last = options.size.stages
     of_last = of_matrix(options, seed, last, shards=options.runs / "held-out", length=options.size.long, windows=scaled(options, options.size.windows), samples=samples,
-                        data=text_identity(options))
+                        data=launch.sha256(*(options.runs / f"{name}.txt" for name in ("held-out", "text"))))
     return matrix.rows_of(of_last, lambda: train(options, seed, stages))
 
 
@@ -218,7 +209,7 @@ def rows_of_seeds(options, samples):
     """{seed: (rows, whether all are there)}; --at-once seeds at the same time, each on the GPUs of its own."""
     def work(gpus, seed):
         try:
-            return rows_of_seed(argparse.Namespace(**vars(options) | {"visible": gpus}), seed, samples)
+            return rows_of_seed(launch.with_other(options, visible=gpus), seed, samples)
         except SystemExit:  # its samples could not be made
             return [], False
 
@@ -247,7 +238,7 @@ def audit_attentions(options):
     train(options, seed, stages)
     audited = of_matrix(options, seed, last._replace(name="audited", lengths=(), keys=[*last.keys, f"sparsity.audit_every={options.audit_every}"]))
     audited.runs.mkdir(exist_ok=True)
-    found, text = {"program": matrix.version(options), "runs": []}, ""
+    found, text = {"program": launch.version(options), "runs": []}, ""
     for attention in options.attention:
         try:
             folder = matrix.train(audited, attention)

@@ -11,7 +11,6 @@ The exit status is 1 when a run gave other losses, too. With --continue missing 
 hours in commands of minutes.
 """
 
-import argparse
 import statistics
 import sys
 
@@ -67,7 +66,7 @@ def main():
     results = launch.Results(options, markdown)
     for number, (name, keys) in enumerate(options.case):
         config, tokens = launch.value_of(keys, "config"), int(launch.value_of(keys, "data.sequence_length", 131072))
-        chosen = argparse.Namespace(**vars(options) | ({"config": training.DATA / config} if config else {}))
+        chosen = launch.with_other(options, config=training.DATA / config if config else options.config)
         keys = [key for key in keys if not key.startswith("config=")]
         training.run_all(chosen, results, [(training.annulus, tokens, name, [*keys, deterministic], {"order": order, "turn": str(turn)})
                                            for turn in range(options.turns) for order, deterministic in ORDERS.items()], prefix=f"{number}-")

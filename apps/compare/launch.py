@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import csv
 import datetime
+import hashlib
 import importlib.util
 import json
 import math
@@ -67,6 +68,11 @@ def attention_options(made, heads=32, dtype="bf16", layout=None, repetitions=5):
     made.add_argument("--repetitions", type=int, default=repetitions, help="of each pass")
 
 
+def with_other(options, **values):
+    """The options with other values of some."""
+    return argparse.Namespace(**vars(options) | values)
+
+
 def check_program(parser, options):
     """Ends the program where the one that it starts is not there; from here on the budget is spent."""
     if not os.access(options.program, os.X_OK):
@@ -83,9 +89,9 @@ def check(parser, options):
     check_program(parser, options)
     if not options.mpirun or shutil.which(options.mpirun[0]) is None:
         parser.error(f"--mpirun '{shlex.join(options.mpirun)}': there is no such program in PATH")
-    for name in ("batch", "heads", "ranks", "repetitions", "rounds", "steps"):
-        if getattr(options, name, 1) < 1:
-            parser.error(f"--{name} {getattr(options, name)}: give 1 or more")
+    for name in ("asked", "at_once", "audit_every", "batch", "heads", "ranks", "repetitions", "rounds", "steps"):
+        if (number := getattr(options, name, None)) is not None and number < 1:
+            parser.error(f"--{name.replace('_', '-')} {number}: give 1 or more")
     if not getattr(options, "without_pytorch", True) and importlib.util.find_spec("torch") is None:
         parser.error(f"{sys.executable} has no PyTorch: start this script with a Python that has it (2.11 was tried), or measure Annulus alone")
 
@@ -111,10 +117,13 @@ def gpus_say(what, visible=None):
     return []
 
 
+def version(options):
+    return subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout.strip()
+
+
 def made_by(options, measuring=True):
     """The build, the card (of `measuring` alone), the number of GPUs or of ranks on the host, and the day of this session's rows (`origin`)."""
-    version = subprocess.run([options.program, "--version"], capture_output=True, text=True).stdout
-    made = {"git_hash": version.partition("(")[2].partition(")")[0], "date": str(datetime.date.today())}
+    made = {"git_hash": version(options).partition("(")[2].partition(")")[0], "date": str(datetime.date.today())}
     if not measuring:
         return made
     names = gpus_say("name", os.environ.get("CUDA_VISIBLE_DEVICES")) if getattr(options, "device", "gpu") == "gpu" else []
@@ -342,9 +351,14 @@ def interval(hits, tries):
     return max(0.0, middle - width), min(1.0, middle + width)
 
 
+def with_interval(samples):
+    """The share of samples that were answered, and its interval."""
+    return answered(samples), *interval(sum(sample["correct"] for sample in samples), len(samples))
+
+
 def share(samples):
-    """The share of samples that were answered, with its interval, as a cell of a table."""
-    return f"{answered(samples):.3f} ({'–'.join(f'{end:.3f}' for end in interval(sum(sample['correct'] for sample in samples), len(samples)))})"
+    """The same as a cell of a table."""
+    return "{:.3f} ({:.3f}–{:.3f})".format(*with_interval(samples))
 
 
 def settings(keys):
@@ -370,7 +384,7 @@ def said(words):
     return [part for name, value in words.items() for part in ("--" + name.replace("_", "-"), *(value if isinstance(value, list) else [value]))]
 
 
-def bench(options, ranks, command, stem, **words):
+def bench(options, ranks, command, stem, /, **words):
     """What a command of annulus-bench says, as `measured` gives it. `ranks`: the command in front of it; `words`: its options."""
     return measured([*ranks, options.program, command, *said(words), "--json"], stem, limit(options))
 
@@ -378,6 +392,11 @@ def bench(options, ranks, command, stem, **words):
 def plan(options, stem, **words):
     """What annulus-plan says, as `bench` does."""
     return measured([options.program.with_name("annulus-plan"), *said(words), "--json"], stem, limit(options))
+
+
+def sha256(*files):
+    """Of what they hold, one behind the other."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def heads_of(config, keys):

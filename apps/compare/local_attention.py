@@ -8,21 +8,17 @@ imported, with FlashAttention-4, in turns; --rounds repeats that. A case is HEAD
 HEAD_DIM with V of another width. All programs are timed by one method (docs/benchmarking.md): burst, a single call after a pause, and sustained, calls
 behind as long a time of the same work. Without --cases: those of the table in docs/benchmarks/attention-one-gpu.md and others.
 
-Writes <out>.md and <out>.json after every program; the table goes to stdout, too. Its cells are TFLOP/s, burst / sustained, and ours
-over theirs: 2 · (head_dim + v_head_dim) operations for each unmasked pair and head forward, 6 · head_dim + 4 · v_head_dim backward. Forward: fp32 O and LSE, written
-(first step of a ring), or merged into running ones, or 16-bit O as of a pass with one step. Backward: from 16-bit inputs to finished gradients with D inside (finished), or
-the kernel alone, which adds to running fp32 gradients (running); in the order that gives the same bits each time, or in any.
-cuDNN and FlashAttention-4 do all of a backward.
+Cells of the table are TFLOP/s, burst / sustained, and ours over theirs: 2 · (head_dim + v_head_dim) operations for each unmasked pair and head forward,
+6 · head_dim + 4 · v_head_dim backward. Forward: fp32 O and LSE, written (first step of a ring), or merged into running ones, or 16-bit O as of a pass with
+one step. Backward: from 16-bit inputs to finished gradients with D inside (finished), or the kernel alone, which adds to running fp32 gradients (running);
+in the order that gives the same bits each time, or in any. cuDNN and FlashAttention-4 do all of a backward.
 
 With --sparsity each causal case runs with each pattern (moba, infllm-v2, xattention) and each of --sparse-kernels in the place of all that, and then as
 flex_attention of PyTorch on the same blocks (flex_peer.py): annulus-bench dumps inputs, selection and results, which are compared before they are timed.
 Times are those of calls that are waited for one by one; selecting is a column of its own, and no part of the ratio. The dumps need room: 3 GB at 65536 tokens,
 16 heads and a head dimension of 128. They are removed.
-
-The exit status is 1 when a program failed; the table then has what the others gave.
 """
 
-import datetime
 import importlib.util
 import statistics
 import sys
@@ -84,11 +80,13 @@ def parse():
         options.cases = [case_of(text, options, kv_heads) for kv_heads in options.kv_heads for text in options.cases]
     except ValueError:
         parser.error(f"--cases {' '.join(options.cases)}: give HEAD_DIM:TOKENS:MASK, as in 128:16384:causal or 192/128:16384:causal")
-    if options.sparsity and (options.batch != 1 or any(case["mask"] != "causal" or v_width(case) for case in options.cases)):
+    if options.sparsity and (options.batch != 1 or any(case["mask"] != "causal" or case["v_head_dim"] != case["head_dim"] for case in options.cases)):
         parser.error("--sparsity: give causal --cases of one width and --batch 1")
     if options.sparsity and not options.without_pytorch and importlib.util.find_spec("h5py") is None:
         parser.error(f"--sparsity: {sys.executable} has no h5py, which reads the dumps")
     launch.visible_gpus(parser)
+    options.gpus = 1
+    options.made = launch.made_by(options)
     return options
 
 
@@ -121,9 +119,10 @@ class Peers(launch.Program):
         self.programs = [name for name in PEERS if self.about and (name != "fa4" or self.about["flash_attn"])]
 
 
-def v_width(case):
-    """Options of annulus-bench where V has another width than Q and K."""
-    return [] if case["v_head_dim"] == case["head_dim"] else ["--v-head-dim", case["v_head_dim"]]
+def words_of(case, *names):
+    """Options of annulus-bench: sizes, and those that are named."""
+    other_v = ["v_head_dim"] * (case["v_head_dim"] != case["head_dim"])
+    return {name: case[name] for name in ("tokens", "heads", "kv_heads", "head_dim", *other_v, *names)}
 
 
 def tflops(seconds, case, backward, pairs):
@@ -133,11 +132,8 @@ def tflops(seconds, case, backward, pairs):
 
 def ours(options, case, repetitions, number):
     """The row of annulus-bench, its JSON, and whether it ended well."""
-    report, ended = launch.measured(
-        [options.program, "attention", "--local", "--tokens", case["tokens"], "--heads", case["heads"], "--kv-heads", case["kv_heads"],
-         "--head-dim", case["head_dim"], *v_width(case), "--batch", case["batch"], "--mask", case["mask"], "--dtype", case["dtype"],
-         "--kernel", options.kernel, "--repetitions", repetitions, "--pause", options.pause, "--sustained", options.sustained,
-         "--steps", *options.of_ring, "--json"], options.out.with_name(f"{options.out.name}-case-{number}"), options.time_limit)
+    report, ended = launch.bench(options, [], "attention", options.out.with_name(f"{options.out.name}-case-{number}"), local=[], **words_of(case, "batch", "mask", "dtype"),
+                                 kernel=options.kernel, repetitions=repetitions, pause=options.pause, sustained=options.sustained, steps=options.of_ring)
     row = {"case": case, "program": "annulus"}
     if report is None:
         return row | {"error": "failed"}, None, False
@@ -160,9 +156,8 @@ def sparse(options, peers, case, number):
     """The row of a selection by Annulus and of flex_attention on the same blocks, the JSON of the first, and whether both ended well."""
     stem = options.out.with_name(f"{options.out.name}-sparse-{number}")
     dump = stem.with_suffix(".h5")
-    of_case = [word for name in ("tokens", "heads", "kv_heads", "head_dim", "dtype", "sparsity", "kernel") for word in ("--" + name.replace("_", "-"), case[name])]
-    report, ended = launch.measured([options.program, "attention", "--ranks", 1, "--schedule", "ring", "--layout", "contiguous", "--cluster", "none", *of_case,
-                                     "--inputs", options.inputs, "--repetitions", options.repetitions, "--dump", dump, "--json"], stem, options.time_limit)
+    report, ended = launch.bench(options, [], "attention", stem, ranks=1, schedule="ring", layout="contiguous", cluster="none", **words_of(case, "dtype", "sparsity", "kernel"),
+                                 inputs=options.inputs, repetitions=options.repetitions, dump=dump)
     answer = peers.ask({"program": "flex", "dump": str(dump), "repetitions": options.repetitions}) if ended and peers else None
     dump.unlink(missing_ok=True)
     row = {"case": case, "program": "sparse", "sparsity": report and report["sparsity"], "flex": answer,
@@ -214,17 +209,15 @@ def cells(rows, case, step):
     return line
 
 
-def sparse_markdown(options, rows, mine, about):
-    text = (f"{about.get('gpu', 'GPU')}, {options.dtype}, causal, {options.inputs} inputs, medians of {options.repetitions} calls; Annulus git {mine.get('git_hash', '?')}, "
-            f"PyTorch {about.get('torch', '?')}; {datetime.date.today()}\n\n")
+def sparse_markdown(options, rows, _, about):
+    text = f"{options.dtype}, causal, {options.inputs} inputs, medians of {options.repetitions} calls; PyTorch {about.get('torch', '?')}\n\n"
     return text + launch.table(SPARSE_HEADINGS, [line for row in rows for line in sparse_lines(row)])
 
 
 def dense_markdown(options, rows, mine, about):
     versions = f"; PyTorch {about['torch']}, cuDNN {about['cudnn']}, FlashAttention-4 {about['flash_attn'] or 'not there'}" if about else ""
-    text = (f"{mine.get('device') or about.get('gpu', 'GPU')}, {options.dtype}, {options.heads} heads, batch {options.batch}; TFLOP/s burst / sustained "
-            f"(pause {options.pause:g} s, sustained {options.sustained:g} s), {options.rounds} round{'s' if options.rounds > 1 else ''}; "
-            f"Annulus git {mine.get('git_hash', '?')}, kernel {mine.get('attention_kernel', '?')}{versions}; {datetime.date.today()}\n\n")
+    text = (f"{options.dtype}, {options.heads} heads, batch {options.batch}; TFLOP/s burst / sustained (pause {options.pause:g} s, sustained {options.sustained:g} s), "
+            f"{options.rounds} round{'s' if options.rounds > 1 else ''}; kernel {mine.get('attention_kernel', '?')}{versions}\n\n")
     lines = []
     for case in options.cases:
         heads = "" if case["kv_heads"] == case["heads"] else f", {case['kv_heads']} kv heads"
@@ -237,7 +230,7 @@ def dense_markdown(options, rows, mine, about):
 def markdown(options, rows, reports):
     text = (sparse_markdown if options.sparsity else dense_markdown)(options, rows, launch.first_of(reports, "annulus"), launch.first_of(reports, "peers"))
     left = [" ".join([case["name"], *(case[key] for key in ("sparsity", "kernel") if key in case)]) for case in options.cases if case not in [row["case"] for row in rows]]
-    return text + (f"\nnot measured: {', '.join(left)}\n" if left else "")
+    return launch.origin(rows) + text + (f"\nnot measured: {', '.join(left)}\n" if left else "")
 
 
 def main():

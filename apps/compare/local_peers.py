@@ -3,20 +3,22 @@
 
 Reads cases from standard input, a JSON object a line, and answers each on standard output with a line of JSON. The first
 line says what is there: {"gpu", "torch", "cudnn", "flash_attn"}. A case has tokens, heads, kv_heads, head_dim, v_head_dim, batch, mask, dtype (bf16
-or f16), program (cudnn, fa4, or flex: flex_peer.measure says what that has), repetitions, pause and sustained (gpu_rates.measure); the answer has, by the names "forward",
-"backward" and, where the program has a mode for it, "backward_deterministic", what gpu_rates.measure returns or {"error"}; where
-the program does not have the mask, the answer is {"error"} alone.
+or f16), program (cudnn, fa4, or flex: flex_peer.measure says what that has), repetitions, pause and sustained (`rates`); the answer has, by the names "forward",
+"backward" and, where the program has a mode for it, "backward_deterministic", what `rates` returns or {"error"}; where the program does not have the mask, the answer is {"error"} alone.
 
 The forward writes O and LSE as in training; the backward is one call of autograd on a kept graph: everything from O, dO, Q, K and
 V to finished dQ, dK and dV in 16 bits.
 """
 
+import contextlib
 import importlib.metadata
 import json
+import math
+import statistics
 import sys
+import time
 
 import flex_peer
-import gpu_rates
 
 NOT_SUPPORTED = "not supported"
 
@@ -91,6 +93,50 @@ class FlashAttention4:
 PROGRAMS = {"cudnn": Cudnn, "fa4": FlashAttention4}
 
 
+class Clock:
+    """The stream of PyTorch's current GPU. Times are those between two events of it."""
+
+    def __init__(self, torch):
+        self.torch = torch
+
+    def hold(self):
+        """What is enqueued next starts some milliseconds later, so that the host is ahead of the GPU."""
+        self.torch.cuda._sleep(4_000_000)  # cycles, of which a Hopper GPU does some 1.5 to 2 a nanosecond
+
+    def seconds(self, work, calls):
+        """Of all `calls` together."""
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(calls):
+            work()
+        end.record()
+        end.synchronize()
+        return 1e-3 * begin.elapsed_time(end)
+
+    def wait(self):
+        self.torch.cuda.synchronize()
+
+    sleep = staticmethod(time.sleep)
+
+
+def rates(clock, work, repetitions, pause, sustained):
+    """Seconds of one call: `burst`, the median of `repetitions` single ones, each after `pause` seconds without work, and
+    `sustained`, the mean of the calls that fill `sustained` seconds, behind `pause` seconds of the same work. A first call, which
+    may compile, is not timed."""
+    work()
+    clock.wait()
+    burst = []
+    for _ in range(repetitions):
+        clock.sleep(pause)
+        clock.hold()
+        burst.append(clock.seconds(work, 1))
+    calls_in = lambda seconds: max(1, math.ceil(seconds / statistics.median(burst)))  # noqa: E731
+    for _ in range(calls_in(pause)):
+        work()
+    calls = calls_in(sustained)
+    return {"burst": statistics.median(burst), "burst_each": burst, "sustained": clock.seconds(work, calls) / calls, "calls": calls}
+
+
 def short(error):
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
@@ -113,10 +159,6 @@ def measure(torch, case):
     d_out = make("heads", "v_head_dim")
     results = {}
 
-    def time(name, work):
-        rates = gpu_rates.measure(gpu_rates.Clock(torch), work, case["repetitions"], case["pause"], case["sustained"])
-        results[name] = rates
-
     def backward(options):
         out = program.forward(q, k, v, **options)
         return lambda: torch.autograd.grad(out, (q, k, v), d_out, retain_graph=True)
@@ -125,17 +167,10 @@ def measure(torch, case):
     passes |= {name: (lambda options=options: backward(options)) for name, options in program.modes.items()}
     for name, prepare in passes.items():
         try:
-            time(name, prepare())
+            results[name] = rates(Clock(torch), prepare(), case["repetitions"], case["pause"], case["sustained"])
         except Exception as error:  # noqa: BLE001: compilers of kernels have exceptions of their own
             results[name] = {"error": short(error)}
     return results
-
-
-def version(package):
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def flash_attention():
@@ -145,7 +180,9 @@ def flash_attention():
     except Exception as error:  # noqa: BLE001: what it stands on looks for a GPU and a driver when it is imported
         print(f"FlashAttention-4 is left out: {error}", file=sys.stderr)
         return None
-    return version("flash-attn-4") or "unknown version"
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("flash-attn-4")
+    return "unknown version"
 
 
 def main():

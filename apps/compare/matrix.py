@@ -17,7 +17,6 @@ import json
 import pathlib
 import re
 import statistics
-import subprocess
 import sys
 
 import launch
@@ -56,13 +55,9 @@ def file_of(options, attention):
     return folder.with_name(folder.name + ".json")
 
 
-def version(options):
-    return subprocess.run([options.program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
-
-
 def follows_from(options, attention):
     """All that decides what a row says."""
-    return {"program": version(options), "attention": attention, "evaluated with": options.attention, "data": getattr(options, "data", ""),
+    return {"program": launch.version(options), "attention": attention, "evaluated with": options.attention, "data": getattr(options, "data", ""),
             **{name: str(getattr(options, name)) for name in ("config", "set", "shards", "samples", "length", "windows", "ranks")}}
 
 

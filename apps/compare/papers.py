@@ -295,7 +295,7 @@ def predict(options, case, stem):
 
 
 def measure_step(options, case, stem):
-    here = argparse.Namespace(**vars(options) | {"config": case.model, "steps": case.steps})
+    here = launch.with_other(options, config=case.model, steps=case.steps)
     rows = []
 
     def run(name, keys, folder):
@@ -324,9 +324,8 @@ def of_parts(row):
 def attention_report(options, case, stem, **more):
     """What annulus-bench says of the attention of a case."""
     model = launch.heads_of(case.model, case.keys)
-    here = argparse.Namespace(**vars(options) | {
-        "program": options.program.with_name("annulus-bench"), "tokens": [case.tokens], "heads": model["heads"], "head_dim": model["head_dim"],
-        "schedules": [setting(case, "schedule", "ring")], "layout": setting(case, "layout", "zigzag")})
+    here = launch.with_other(options, program=options.program.with_name("annulus-bench"), tokens=[case.tokens], heads=model["heads"], head_dim=model["head_dim"],
+                             schedules=[setting(case, "schedule", "ring")], layout=setting(case, "layout", "zigzag"))
     if pattern := setting(case, "sparsity", ""):
         more |= {"sparsity": pattern, "inputs": "vertical-slash"}
     more |= {"mask": setting(case, "mask", "causal"), "kv_heads": model["kv_heads"]} | ({"transport": "automatic"} if options.device == "cpu" else {})

@@ -31,6 +31,8 @@ def parse():
     options = parser.parse_args()
     launch.check(parser, options)
     launch.check_nodes(parser, options, options.nodes)
+    options.gpus = options.ranks
+    options.made = launch.made_by(options)
     if not 2 <= options.ranks <= min(options.tokens):
         parser.error(f"--ranks {options.ranks}: links are between ranks, and each rank has tokens: give 2 to {min(options.tokens)}")
     return options
@@ -63,8 +65,7 @@ def markdown(options, rows, reports):
     first = next((launch.cases_of(report)[0] for report in reports if report), {})
     where = first.get("topology", {})
     text = (f"{options.ranks} ranks, causal, {options.dtype}, {options.heads} heads, head_dim {options.head_dim}, batch 1; "
-            f"{where.get('execution_space', '?')}, kernel {where.get('attention_kernel', '?')}, {where.get('communicator', '?')}; "
-            f"git {first.get('git_hash', '?')}\n\n")
+            f"{where.get('execution_space', '?')}, kernel {where.get('attention_kernel', '?')}, {where.get('communicator', '?')}\n\n")
     text += launch.table(HEADINGS, [[f"{row['nodes']} × {row['ranks'] // row['nodes']}", row["tokens"], row["case"],
                                      *(cell for name in PASSES for cell in (f"{1e3 * row[name]['seconds']:.2f}", f"{1e3 * row[name]['predicted']:.2f}",
                                                                             f"{row[name]['ratio']:.3f}"))] for row in rows])
@@ -72,7 +73,7 @@ def markdown(options, rows, reports):
         ratios = [row[name]["ratio"] for row in rows for name in PASSES]
         text += (f"\nmeasured / predicted is {min(ratios):.3f} to {max(ratios):.3f}; {sum(error <= options.within for error in errors)} of {len(ratios)} are within "
                  f"{options.within:.0%}, and the mean error is {statistics.mean(errors):.1%} (goal: {options.mean:.0%})\n")
-    return text
+    return launch.origin(rows) + text
 
 
 def main():

@@ -138,11 +138,8 @@ def loss_by_position(rows, attention):
 
 def answered_by(rows, attention, what, values):
     """(number of the value, share, its interval)"""
-    points = []
-    for number, value in enumerate(values):
-        of = [sample["correct"] for sample in asked(rows, attention, attention).values() if sample[what] == value]
-        points.append((number, sum(of) / len(of), *launch.interval(sum(of), len(of))))
-    return points
+    samples = asked(rows, attention, attention).values()
+    return [(number, *launch.with_interval([sample for sample in samples if sample[what] == value])) for number, value in enumerate(values)]
 
 
 def draw(attentions, rows):

@@ -14,7 +14,6 @@ same. The exit status is 1 where a run differs, too, and the text names the firs
 the runs that are missing.
 """
 
-import hashlib
 import json
 import pathlib
 import shutil
@@ -43,7 +42,7 @@ def parse():
     shards = sorted(pathlib.Path(options.shards).glob("*.h5"))
     if not shards:
         made.error(f"--shards {options.shards}: give a folder of token shards")
-    options.trained = {"steps": options.steps, "ranks": options.ranks, "keys": [*MODEL, *options.set], "shards": sha256(*shards)}
+    options.trained = {"steps": options.steps, "ranks": options.ranks, "keys": [*MODEL, *options.set], "shards": launch.sha256(*shards)}
     found = {path: json.loads(path.read_text()) for path in [*options.others, *([options.out.with_suffix(".json")] if options.more else [])] if path in options.others or path.exists()}
     for path, other in found.items():
         if other["reports"][0]["trained"] != options.trained:
@@ -52,17 +51,12 @@ def parse():
     return options
 
 
-def sha256(*files):
-    """Of what they hold, one behind the other."""
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
-
-
 def record_of(folder):
     """What must be the same bits in every run."""
     steps = training.records(folder / "metrics.jsonl")
     parts = sorted((folder / "checkpoints").glob("step-*/part-*"))
     return {"losses": [step["loss"] for step in steps], "gradient norms": [step["grad_norm"] for step in steps],
-            "checkpoint": [sha256(part) for part in parts]}
+            "checkpoint": [launch.sha256(part) for part in parts]}
 
 
 def run(options, number, keys, gpus):

@@ -4,7 +4,7 @@
 usage: saving.py --train build/cuda/bin/annulus-train --shards SHARDS [--config data/llama-7b.toml] [--gpus 2] [--tokens 65536]
                  [--every 12] [--case 'NAME: KEY=VALUE …' …] [--out saving]
 
-For each case: a run makes --every optimizer steps and saves while it goes on. --after steps behind the end of that save all its
+For each case: a run makes --every optimizer steps and saves while it goes on. Two steps behind the end of that save all its
 processes are killed (SIGKILL). The same command then goes on from the checkpoint, and its first --compare steps are held against those that
 the first run made before it was killed: loss and gradient norm must be the same bits. Then the checkpoint is removed.
 Without --case: `copy` (a rank's share is written from a copy in the host's memory) and `offloaded optimizer` (from the host's memory itself).
@@ -37,6 +37,7 @@ CASES = ["copy:", "offloaded optimizer: memory.offload_optimizer=true"]
 HEADINGS = ("case", "tokens", "update, s", "that saves", "while it writes", "waited, s", "checkpoint", "written", "host, GiB (resident)",
             "resumed, s", "same bits")
 SAVED = re.compile(r"saved (.+) \(([\d.]+ \w+) in ([\d.]+ s, [\d.]+ \w+/s); training waited ([\d.]+) s\)")
+AFTER = 2  # optimizer steps behind the end of the save, before the kill
 BYTES_OF_A_PARAMETER = 12  # fp32 master weight and AdamW's moments
 
 
@@ -44,11 +45,10 @@ def parse():
     parser = training.parser(__doc__, "saving", CASES)
     parser.add_argument("--tokens", type=int, default=65536)
     parser.add_argument("--every", type=int, default=12, help="optimizer steps before the save")
-    parser.add_argument("--after", type=int, default=2, help="optimizer steps behind the end of the save, before the kill")
     parser.add_argument("--compare", type=int, default=2, help="optimizer steps of the run that goes on")
     options = parser.parse_args()
-    if options.every < 3 or options.after < 1 or not 1 <= options.compare < options.every:
-        parser.error("give --every 3 or more, --after 1 or more, and --compare from 1 to below --every")
+    if options.every < 3 or not 1 <= options.compare < options.every:
+        parser.error("give --every 3 or more, and --compare from 1 to below --every")
     training.check(parser, options)
     return options
 
@@ -100,7 +100,7 @@ def first_run(options, command, folder):
         if job.step() < options.every or not SAVED.search(job.text()):
             return bool(lack_of_room(job, folder.parent))
         saved_at[:] = saved_at or [job.step()]
-        return job.step() >= saved_at[0] + options.after
+        return job.step() >= saved_at[0] + AFTER
 
     if not job.finish(enough, options) or not saved_at:
         return {"error": lack_of_room(job, folder.parent) or "failed"}

@@ -32,7 +32,6 @@ With train.parts_every=1 among the keys a second table has the seconds of a step
 With --continue missing the same command measures the rest, with other --tokens, too: a table of hours in commands of minutes.
 """
 
-import argparse
 import itertools
 import json
 import pathlib
@@ -110,7 +109,6 @@ def parse():
     made = parser(__doc__, "training", CASES, sessions=True)
     made.add_argument("--tokens", type=int, nargs="+", default=[65536])
     made.add_argument("--pytorch", nargs="*", default=[], choices=("full", "selective", "none"), help="recompute of PyTorch's runs")
-    made.add_argument("--pytorch-tokens", type=int, nargs="+", help="of --tokens, those that PyTorch has, too; default: all")
     made.add_argument("--steps", type=int, default=4, help="of each run; the first of several is not counted")
     made.add_argument("--cluster", type=pathlib.Path, help="cluster file of these ranks, measured where it is missing: compare with what it predicts")
     options = made.parse_args()
@@ -191,7 +189,7 @@ def tokens_per_second(options, row):
 
 def measure_rates(options):
     """Makes the file of --cluster. This program ends where that fails."""
-    bench = argparse.Namespace(**vars(options) | {"program": options.program.with_name("annulus-bench")})
+    bench = launch.with_other(options, program=options.program.with_name("annulus-bench"))
     shape = launch.heads_of(options.config, options.set) | {"dtype": "f32" if options.device == "cpu" else "bf16"}
     if not launch.links(bench, options.nodes, options.tokens, shape, options.cluster, options.runs / "links"):
         sys.exit(1)
@@ -271,14 +269,13 @@ def run_all(options, results, programs, prefix=""):
 
 def main():
     options = parse()
-    with_pytorch = options.tokens if options.pytorch_tokens is None else options.pytorch_tokens
     if options.cluster and not options.cluster.exists():
         measure_rates(options)
     programs = []
     for tokens in options.tokens:
         ours = [(annulus, tokens, name, keys, predicted(options, tokens, keys) if options.cluster else {}) for name, keys in options.case]
         least = min(more.get("predicted_seconds", 0) for *_, more in ours)  # PyTorch is taken to be no faster
-        programs += ours + [(pytorch, tokens, kind, [], {"least_seconds": least}) for kind in options.pytorch if tokens in with_pytorch]
+        programs += ours + [(pytorch, tokens, kind, [], {"least_seconds": least}) for kind in options.pytorch]
     results = launch.Results(options, markdown)
     run_all(options, results, programs)
     return results.end()

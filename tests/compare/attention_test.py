@@ -176,6 +176,7 @@ class Prediction(InFolder):
         self.assertEqual((status, ["links" in command for command, _ in self.commands]), (0, [True, False] * 2))
         self.assertEqual(option(self.commands[2][0], "--output"), option(self.commands[3][0], "--cluster"))
         self.assertIn("| 2 × 2 | 64 | ring, zigzag | 110.00 | 100.00 | 1.100 | 120.00 | 100.00 | 1.200 |\n", text)
+        self.assertRegex(text, "^4 × NVIDIA H200, Annulus git abc, [-0-9]+\n\n4 ranks, causal, ")
         self.assertEqual(self.commands[0][0][self.commands[0][0].index("--rows") + 1:self.commands[0][0].index("--output")], ["16"])
         self.assertEqual(self.start(prediction, *common, report=lambda command: None)[0], 1)
         self.refused(prediction, ((["--ranks", 1], "--ranks 1", {}),

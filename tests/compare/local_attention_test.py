@@ -12,7 +12,6 @@ from unittest import mock
 from common import PROGRAMS, InFolder, option
 
 import flex_peer
-import gpu_rates
 import local_attention
 import local_peers
 
@@ -89,7 +88,7 @@ class NumpyTorch:
 class LocalAttention(InFolder):
     def test_burst_follows_pauses_and_sustained_follows_work(self):
         clock = FakeClock()
-        rates = gpu_rates.measure(clock, lambda: clock.events.append("work"), repetitions=2, pause=0.5, sustained=1.0)
+        rates = local_peers.rates(clock, lambda: clock.events.append("work"), repetitions=2, pause=0.5, sustained=1.0)
         single = ["sleep 0.5", "hold", "time 1", "work"]
         self.assertEqual(clock.events, ["work", "wait", *single, *single, *["work"] * 2, "time 4", *["work"] * 4])
         self.assertEqual(rates, {"burst": 0.25, "burst_each": [0.25, 0.25], "sustained": 0.5, "calls": 4})
@@ -118,6 +117,7 @@ class LocalAttention(InFolder):
             status, text, _ = self.start(local_attention, "--cases", "128:1000000:causal", "64:1000:window:9,0", "--heads", 2, "--kv-heads", 1, "--steps",
                                          "forward_first", "backward_finished_any_order", report=report)
         self.assertEqual(status, 1, "a mode that is missing")
+        self.assertRegex(text, "^1 × NVIDIA H200, Annulus git abc, [-0-9]+\n\nbf16, 2 heads, ")
         self.assertIn("--kv-heads 1 --head-dim 128 --batch 1 --mask causal --dtype bf16", " ".join(self.commands[0][0]))
         flops = 2 * 4 * 128 * 1000000 * 1000001 // 2 * 1e-12
         both = lambda burst, digits=0: f"{burst:.{digits}f} / {burst / 2:.{digits}f}"  # noqa: E731

@@ -20,8 +20,8 @@ void sleep(double seconds) {
 }
 
 /// What is enqueued next starts some milliseconds later: a thread of the GPU waits, as in torch.cuda._sleep,
-/// by which apps/compare/gpu_rates.py holds other programs as long. A host that waited would let the GPU rest
-/// on, and its clock may need time to come back.
+/// by which apps/compare/local_peers.py holds other programs as long. A host that waited would let the GPU
+/// rest on, and its clock may need time to come back.
 void hold([[maybe_unused]] const Exec& exec) {
 #if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP)
   Kokkos::parallel_for(
