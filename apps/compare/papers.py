@@ -127,7 +127,7 @@ def cluster_of(options, entry):
 
 
 class Divided:
-    """A number in the keys of a row: {tokens}, and {tokens:/94} for a 94th of them, rounded down."""
+    """A number in the keys of a row: {tokens}, and {tokens:/98} for a 98th of them, rounded down."""
 
     def __init__(self, name, number):
         self.name, self.number = name, number
