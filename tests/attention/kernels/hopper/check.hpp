@@ -239,12 +239,13 @@ bool check_case(int head_dim, std::mt19937& random) {
   return right;
 }
 
-inline int check_cases(int cases, unsigned seed) {
+/// `only`: the head dimension of all cases, or 0.
+inline int check_cases(int cases, unsigned seed, int only) {
   std::mt19937 random(seed);
   int wrong = 0;
   for (int i = 0; i < cases; ++i) {
     constexpr std::array head_dims{64, 80, 128, 112, 256, 120, 192, 64, 96, 72, 104, 88};
-    const int head_dim = head_dims[static_cast<std::size_t>(i) % head_dims.size()];
+    const int head_dim = only != 0 ? only : head_dims[static_cast<std::size_t>(i) % head_dims.size()];
     const bool bf16 = head_dim == 192 || random() % 4 != 0;
     wrong += !(bf16 ? check_case<bfloat16>(head_dim, random) : check_case<float16>(head_dim, random));
   }

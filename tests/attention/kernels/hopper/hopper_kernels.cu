@@ -1,7 +1,7 @@
 // The kernels for Hopper alone, without Kokkos or the rest of the library: what a developer of them builds in
 // a minute and runs on a GPU (docs/gpu.md).
 //
-//   hopper_kernels check CASES [SEED]
+//   hopper_kernels check CASES [SEED [HEAD_DIM]]
 //     Random shapes, layouts, masks, types and options against double precision on the GPU; in the fixed
 //     order also the same bits again with another number of multiprocessors. A third of the cases computes
 //     its result a second time in the inputs' type, which must be the first one rounded. Half of the cases
@@ -44,10 +44,13 @@ int main(int count, char** arguments) {
   };
   const auto takes = [&](int head_dim) {
     const auto columns = static_cast<std::size_t>(std::max(head_dim, 0));
-    return hopper::has_tiles(columns) || (columns == 192 && command == "time");
+    return hopper::has_tiles(columns) || (columns == 192 && command != "ring");
   };
-  if (command == "check" && count > 2)
-    return check_cases(static_cast<int>(number(2, 0)), static_cast<unsigned>(number(3, 1)));
+  if (command == "check" && count > 2) {
+    const int head_dim = static_cast<int>(number(4, 0));
+    if (head_dim == 0 || takes(head_dim))
+      return check_cases(static_cast<int>(number(2, 0)), static_cast<unsigned>(number(3, 1)), head_dim);
+  }
   if (command == "time" && count > 6) {
     const int head_dim = static_cast<int>(number(2, 0)), heads = static_cast<int>(number(4, 0)),
               kv_heads = static_cast<int>(number(5, 0));
@@ -73,7 +76,7 @@ int main(int count, char** arguments) {
     }
   }
   std::fprintf(stderr,
-               "usage: hopper_kernels check CASES [SEED]\n"
+               "usage: hopper_kernels check CASES [SEED [HEAD_DIM]]\n"
                "       hopper_kernels time HEAD_DIM ROWS HEADS KV_HEADS MASK [PAUSE_SECONDS [SOFT_CAP]]\n"
                "       hopper_kernels ring HEAD_DIM TOKENS RANKS HEADS "
                "KV_HEADS LAYOUT [TRAFFIC [FREE_SMS [ROUNDS]]]\n");

@@ -79,6 +79,7 @@ __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters
                work.tile * Tile::kv_rows + key_in_tile);
     float dv[V / 2], s[M / 2];
     std::uint32_t probabilities[M / 4];
+    [[maybe_unused]] RowsInRegisters<Tile, Tile::head_dim> k_rows;
     int flags = TileInfo::last;
 #pragma unroll
     for (int i = 0; i < V / 2; ++i) dv[i] = 0.0f;
@@ -88,7 +89,11 @@ __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters
       wait(memory.q_full(at.stage), at.parity);
       flags = uniform(TileInfo::flags(memory.tile_info(at.stage)));
       wgmma_fence();
-      issue_scores<T, Tile, M>(s, k, q + at.stage * Memory::q_bytes);
+      if constexpr (Tile::keys_in_registers) {
+        issue_scores<T, Tile, M>(s, k_rows, q + at.stage * Memory::q_bytes);
+      } else {
+        issue_scores<T, Tile, M>(s, k, q + at.stage * Memory::q_bytes);
+      }
     };
     const auto take_probabilities = [&] {
       fence_operand(s);
@@ -128,6 +133,12 @@ __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters
       wgmma_commit();
     };
     if (work.runs > 0) {
+      if constexpr (Tile::keys_in_registers) {
+        wait(memory.q_full(at.stage), at.parity);
+        k_rows.load(memory.k());
+        __syncwarp();
+        release(memory.kv_empty());
+      }
       issue_s();
       wgmma_wait<0>();
       take_probabilities();
@@ -150,7 +161,7 @@ __device__ __forceinline__ void value_gradient_consumer(const BackwardParameters
       release(memory.d_out_empty(at.stage));
       at.advance();
     }
-    release(memory.kv_empty());
+    if (!Tile::keys_in_registers || work.runs == 0) release(memory.kv_empty());
     const auto [batch, kv_head, dilation_class] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
     leave_gradient<V, Tile::clipped>(p.dv, p.fresh_dkv, p.dv_factor, dv, batch, kv_head, p.classes,
                                      dilation_class, p.kv_rows, p.columns,
@@ -181,6 +192,7 @@ __device__ __forceinline__ void key_gradient_consumer(const BackwardParameters& 
     if (work.head < 0) return;
     float dk[D / 2], dp[M / 2], probabilities[M / 2];
     std::uint32_t ds[M / 4];
+    [[maybe_unused]] RowsInRegisters<Tile, Tile::v_dim> v_rows;
     int flags = TileInfo::last;
 #pragma unroll
     for (int i = 0; i < D / 2; ++i) dk[i] = 0.0f;
@@ -188,7 +200,11 @@ __device__ __forceinline__ void key_gradient_consumer(const BackwardParameters& 
     const auto issue_dp = [&] {
       wait(memory.d_out_full(at.stage), at.parity);
       wgmma_fence();
-      issue_scores<T, Tile, M, Tile::v_dim>(dp, v, d_out + at.stage * Memory::d_out_bytes);
+      if constexpr (Tile::keys_in_registers) {
+        issue_scores<T, Tile, M>(dp, v_rows, d_out + at.stage * Memory::d_out_bytes);
+      } else {
+        issue_scores<T, Tile, M, Tile::v_dim>(dp, v, d_out + at.stage * Memory::d_out_bytes);
+      }
     };
     const auto take_score_gradients = [&] {
       fence_operand(dp);
@@ -204,6 +220,12 @@ __device__ __forceinline__ void key_gradient_consumer(const BackwardParameters& 
       wgmma_commit();
     };
     if (work.runs > 0) {
+      if constexpr (Tile::keys_in_registers) {
+        wait(memory.d_out_full(at.stage), at.parity);
+        v_rows.load(memory.v());
+        __syncwarp();
+        release(memory.kv_empty());
+      }
       issue_dp();
       exchange.get(probabilities);
       wgmma_wait<0>();
@@ -228,7 +250,7 @@ __device__ __forceinline__ void key_gradient_consumer(const BackwardParameters& 
       release(memory.q_empty(at.stage));
       at.advance();
     }
-    release(memory.kv_empty());
+    if (!Tile::keys_in_registers || work.runs == 0) release(memory.kv_empty());
     const auto [batch, kv_head, dilation_class] = HeadAndClass::of(work.head, p.kv_heads, p.classes.count);
     leave_gradient<D, Tile::clipped>(p.dk, p.fresh_dkv, p.dk_factor, dk, batch, kv_head, p.classes,
                                      dilation_class, p.kv_rows, p.columns,

@@ -22,6 +22,37 @@ __device__ __forceinline__ void issue_scores(float (&r)[M / 2], MatrixDescriptor
   wgmma_commit();
 }
 
+/// 64 rows of K or V as left factors in registers.
+template <class Tile, int depth>
+struct RowsInRegisters {
+  std::uint32_t parts[depth / 4];
+
+  /// From a tile in shared memory that begins with them; by a whole warpgroup.
+  __device__ __forceinline__ void load(std::uint32_t tile) {
+    const int lane = static_cast<int>(threadIdx.x) % 32,
+              warp = static_cast<int>(threadIdx.x) % warpgroup / 32;
+    const std::uint32_t address = swizzled(tile, warp * 16 + lane % 16, lane / 16);
+#pragma unroll
+    for (int step = 0; step < depth / 16; ++step) {
+      load_matrices(parts + 4 * step,
+                    (address ^ step % 4 * 32) + step / 4 * BackwardSharedMemory<Tile>::kv_atom);
+    }
+  }
+};
+
+/// issue_scores() with such rows.
+template <class T, class Tile, int M, int depth>
+__device__ __forceinline__ void issue_scores(float (&r)[M / 2], const RowsInRegisters<Tile, depth>& rows,
+                                             MatrixDescriptor queries) {
+  using Memory = BackwardSharedMemory<Tile>;
+#pragma unroll
+  for (int step = 0; step < depth / 16; ++step) {
+    Wgmma<T, M>::template registers<false>(r, rows.parts + 4 * step,
+                                           queries + (step / 4 * Memory::q_atom + step % 4 * 32), step > 0);
+  }
+  wgmma_commit();
+}
+
 /// r (64 keys × C columns) += weights (64 keys × M queries, in registers) · M rows of dO or Q
 template <class T, int M, int C>
 __device__ __forceinline__ void issue_gradient(float (&r)[C / 2], const std::uint32_t (&weights)[M / 4],

@@ -31,7 +31,7 @@ struct QueryGradientSharedMemory {
   static constexpr int q_bytes = q_atom * Tile::atoms, d_out_bytes = q_atom * Tile::v_atoms,
                        k_bytes = kv_atom * Tile::atoms, v_bytes = kv_atom * Tile::v_atoms;
   // K of a tile stays for dQ while S of the next ones is computed.
-  static constexpr int k_stages = Tile::head_dim > 128      ? 2
+  static constexpr int k_stages = Tile::head_dim > 192      ? 2
                                   : Tile::blocks_of_sm == 1 ? 4
                                                             : 3,
                        v_stages = Tile::head_dim <= 192 ? 2 : 1;
@@ -226,7 +226,7 @@ __device__ __forceinline__ void query_gradient_consumer(const QueryGradientParam
     };
     // S and dP run one tile ahead of dQ where there are registers for that, so that the exponentials of one
     // tile are taken beside dQ of the other.
-    constexpr bool runs_ahead = D <= 128;
+    constexpr bool runs_ahead = D <= 192;
     // dS of a tile, and dQ of the one before or of this one; false if it is the last.
     const auto step = [&](auto is_ahead) {
       constexpr bool ahead = is_ahead();

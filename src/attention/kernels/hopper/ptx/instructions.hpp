@@ -200,6 +200,14 @@ __device__ __forceinline__ void store_matrices(std::uint32_t address, const std:
                : "memory");
 }
 
+/// Loads four such matrices; lane l gives the address of row l mod 8 of matrix l / 8.
+__device__ __forceinline__ void load_matrices(std::uint32_t* r, std::uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
 // --- Small arithmetic -------------------------------------------------------------------------------------
 
 /// Sum and maximum over the four lanes that share a row of an accumulator.

@@ -139,6 +139,9 @@ struct BackwardTile {
   static constexpr int statistics_bytes = q_rows * 4;  ///< LSE or D of a tile
   /// Fine lists: each consumer computes every other visit, and both have sums of dK and dV of their own.
   static constexpr bool alternates = !has_dq && head_dim <= 128;
+  /// K and V are left factors from registers: where each consumer has one of the gradients, shared memory
+  /// would otherwise take longer for a visit than the tensor cores. At 256 there is no room.
+  static constexpr bool keys_in_registers = !has_dq && head_dim == 192;
   /// dQ leaves in boxes (gradient_box_columns), from so many buffers.
   static constexpr int gradient_boxes = (head_dim + gradient_box_columns - 1) / gradient_box_columns;
   static constexpr int gradient_stages = !has_dq ? 0 : head_dim > 64 || rotates_dq ? 2 : 1;
