@@ -61,8 +61,6 @@ def record_of(folder):
 
 def run(options, number, keys, gpus):
     """The record of a run on these GPUs, or None where it failed."""
-    if not launch.limit(options):
-        return None
     folder = options.runs / str(number)
     settings = [*MODEL, f"parallel.zero={3 if options.ranks > 1 else 0}", *options.set, *keys, f"train.steps={options.steps}", f"checkpoint.every={options.steps}", "train.log_every=1"]
     ended, _ = launch.run(training.train_command(options, folder, settings), folder.with_suffix(".log"), launch.limit(options), gpus=gpus)
@@ -97,30 +95,36 @@ def verdict(options, rows):
     differing = [(name, different) for name, record in runs + others if (different := difference(first, record))]
     text = "".join(f"{name} differs from {first_name}: {different}\n" for name, different in differing)
     text += f"{len(runs)} runs of {options.steps} steps, {len(others)} records of other sessions: {len(differing)} differ, {failed} failed"
+    left = options.count - len({row["case"] for row in rows} - {FAULT})
+    if left > 0:
+        text += f", {left} not run"
     fault = next((row["record"] for row in rows if row["case"] == FAULT), first)
     found = fault is not None and difference(first, fault) is not None
-    if not options.no_planted_fault:
+    if not any(row["case"] == FAULT for row in rows):
+        text += "" if options.no_planted_fault else "; the planted fault was not run"
+    elif not options.no_planted_fault:
         text += f"; the planted fault was {'' if found else 'not '}found"
         if not found:
             text += ": sums of dQ in any order " + ("changed no bit, so runs this small show nothing here" if fault else "failed")
-    return text + "\n", not failed and not differing and (found or options.no_planted_fault)
+    return text + "\n", not failed and left <= 0 and not differing and (found or options.no_planted_fault)
 
 
 def main():
     options = parse()
     results = launch.Results(options, lambda options, rows, _: verdict(options, rows)[0], keep=lambda row: row["record"] is not None)
     jobs = [(number, f"run {number}, {name}", keys) for number in range(options.count) for name, keys in [options.case[number % len(options.case)]]]
-    if not options.no_planted_fault:
-        jobs.append((options.count, FAULT, ["attention.deterministic=false", "attention.kernel=hopper"]))
+    if not options.no_planted_fault:  # early, so that a session that is cut off has it, too
+        jobs.insert(1, (options.count, FAULT, ["attention.deterministic=false", "attention.kernel=hopper"]))
 
     def work(group, job):
         number, name, keys = job
-        return {"case": name, "gpus": group, "record": run(options, number, keys, group)}
+        return {"case": name, "gpus": group, "record": run(options, number, keys, group)} if launch.limit(options) else None
 
     report = options.made | {"trained": options.trained}
     for row in launch.side_by_side(options.groups, [job for job in jobs if results.lacks({"case": job[1]})], work):
-        print(f"{row['case']}: {'done' if row['record'] else 'failed'}", file=sys.stderr, flush=True)
-        results.add([row], report, row["record"] is not None)
+        if row is not None:
+            print(f"{row['case']}: {'done' if row['record'] else 'failed'}", file=sys.stderr, flush=True)
+            results.add([row], report, row["record"] is not None)
     return results.end() or int(not verdict(options, results.rows)[1])
 
 

@@ -265,6 +265,22 @@ class SameBits(OnTheHost):
         self.assertIn("run 5, default differs from run 0, default: losses, step 1: 1.0 and 3.0\n6 runs of 2 steps, 0 records of other sessions: 1 differ, 0 failed", said)
         self.assertIn("a record of another training", self.start(same_bits, "--shards", self.folder / "text", "--gpus", 2, "--steps", 3, "--continue", "missing")[2])
 
+    def test_runs_without_time_are_not_failures(self):
+        (self.folder / "text").mkdir()
+        (self.folder / "text" / "tokens.h5").write_text("tokens")
+        started = []
+
+        def run(options, number, *_):
+            started.append(number)
+            if len(started) == 3:
+                options.end = 0
+            return {"losses": [2.0 if number == 6 else 1.0], "gradient norms": [1.0], "checkpoint": ["a"]}
+
+        with mock.patch.object(same_bits, "run", run), mock.patch.object(launch, "groups_of", lambda *_: ["0,1"]):
+            found, said, _ = self.start(same_bits, "--shards", self.folder / "text", "--gpus", 2, "--count", 6, "--steps", 2)
+        self.assertEqual((found, started), (1, [0, 6, 1]))
+        self.assertEqual(said, "2 runs of 2 steps, 0 records of other sessions: 0 differ, 0 failed, 4 not run; the planted fault was found\n")
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
