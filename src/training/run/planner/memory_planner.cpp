@@ -9,6 +9,7 @@
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/base/division.hpp>
 
+#include "attention/comm/mpi/device_memory.hpp"
 #include "attention/sparsity/table_memory.hpp"
 #include "base/units.hpp"
 #include "training/data/loader.hpp"
@@ -24,6 +25,17 @@ std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, 
   return (prefetch + (step.passes + 1) * step.sequences) * rows *
          static_cast<std::int64_t>(2 * sizeof(std::int32_t));
 }
+
+namespace {
+
+/// Documents and runs of rows of a pass' sequences under each mask, where the data give them.
+std::int64_t document_bytes(const ResolvedAttention& attention, bool on_gpu) {
+  if (!attention.follows_documents) return 0;
+  return std::ssize(attention.masks) * attention.sequences *
+         executor::document_memory(attention.problem, on_gpu);
+}
+
+}  // namespace
 
 MemoryPlanner::MemoryPlanner(Config config, const Topology& world, ResolvedAttention attention, bool on_gpu)
     : config_(std::move(config)), world_(world), plans_(0, std::move(attention)), on_gpu_(on_gpu) {
@@ -45,6 +57,10 @@ MemoryPlanner::AttentionBytes MemoryPlanner::attention_bytes(const prediction::S
   AttentionBytes bytes;  // layers exchange in one block, one after the other
   for (std::size_t mask = 0; mask < plans.size(); ++mask)
     bytes.exchange = std::max(bytes.exchange, executor::exchange_memory(plans[mask], rank, largest[mask]));
+  if (on_gpu_ && config_.parallel.transport == "mpi" && !comm::mpi_reads_device_memory())
+    for (const std::vector<executor::Plans>& of_mask : largest)
+      for (const executor::Plans& of_sequence : of_mask)
+        bytes.staging = std::max(bytes.staging, executor::staging_memory(of_sequence, rank));
   if (step.sparsity && on_gpu_)
     bytes.tables = sparsity::table_memory(*step.sparsity,
                                           plans[static_cast<std::size_t>(plans_.attention().selected_mask)],
@@ -66,23 +82,27 @@ prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int 
   if (!training_bytes_.contains(key))
     training_bytes_[key] = attention_bytes(step, plans, plans_.largest(), rank);
   const AttentionBytes& bytes = training_bytes_[key];
-  std::int64_t tables = bytes.tables;
+  std::int64_t tables = bytes.tables, staging = bytes.staging;
   const PositionMap rows = plans_.problem().owned(rank);
   prediction::RankShare::Validation validation;
   if (validation_) {
     if (!validation_bytes_.contains(rank))
       validation_bytes_[rank] = attention_bytes(step, validation_->make(), validation_->largest(), rank);
     validation = {.rows = validation_->problem().owned(rank).count,
-                  .exchange_bytes = validation_bytes_[rank].exchange};
+                  .exchange_bytes = validation_bytes_[rank].exchange,
+                  .document_bytes = document_bytes(validation_->attention(), on_gpu_)};
     tables = std::max(tables, validation_bytes_[rank].tables);
+    staging = std::max(staging, validation_bytes_[rank].staging);
   }
   return {.rows = {.sequences = step.sequences,
                    .tokens = rows.count,
                    .early = rows.rows_below(early),
                    .own_positions = plans_.attention().cuts_sequences()},
           .exchange_bytes = bytes.exchange,
+          .staging_bytes = staging,
           .table_bytes = tables,
           .data_bytes = sequence_bytes(step, rows.count, prefetched_sequences(plans_.attention(), step)),
+          .document_bytes = document_bytes(plans_.attention(), on_gpu_),
           .validation = validation};
 }
 

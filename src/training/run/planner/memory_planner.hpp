@@ -19,11 +19,11 @@
 
 namespace annulus::training {
 
-/// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
-/// optimizer step and a pass hold; an id and a target a row.
 /// Sequences that are read ahead: an optimizer step's where their plans are made with them.
 std::int64_t prefetched_sequences(const ResolvedAttention& attention, const prediction::Setting& step);
 
+/// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
+/// optimizer step and a pass hold; an id and a target a row.
 std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, std::int64_t prefetch);
 
 /// Values of memory.* that were tried.
@@ -84,7 +84,7 @@ class MemoryPlanner {
   using MaskPlans = std::vector<std::vector<executor::Plans>>;
   /// What attention holds on a rank.
   struct AttentionBytes {
-    std::int64_t exchange = 0, tables = 0;  ///< as in prediction::RankShare
+    std::int64_t exchange = 0, staging = 0, tables = 0;  ///< as in prediction::RankShare
   };
   AttentionBytes attention_bytes(const prediction::Setting& step, const MaskPlans& plans,
                                  const MaskPlans& largest, int rank) const;
