@@ -51,20 +51,21 @@ Config MemoryPlanner::with(const Config::Memory& memory) const {
   return config;
 }
 
-MemoryPlanner::AttentionBytes MemoryPlanner::attention_bytes(const prediction::Setting& step,
-                                                             const MaskPlans& plans, const MaskPlans& largest,
-                                                             int rank) const {
+MemoryPlanner::AttentionBytes MemoryPlanner::attention_bytes(
+    const prediction::Setting& step, const MaskPlans& plans,
+    const std::vector<std::vector<executor::Plans>>& largest, int rank) const {
   AttentionBytes bytes;  // layers exchange in one block, one after the other
   for (std::size_t mask = 0; mask < plans.size(); ++mask)
-    bytes.exchange = std::max(bytes.exchange, executor::exchange_memory(plans[mask], rank, largest[mask]));
+    bytes.exchange =
+        std::max(bytes.exchange, executor::exchange_memory({&plans[mask], 1}, rank, largest[mask]));
   if (on_gpu_ && config_.parallel.transport == "mpi" && !comm::mpi_reads_device_memory())
     for (const std::vector<executor::Plans>& of_mask : largest)
       for (const executor::Plans& of_sequence : of_mask)
         bytes.staging = std::max(bytes.staging, executor::staging_memory(of_sequence, rank));
   if (step.sparsity && on_gpu_)
-    bytes.tables = sparsity::table_memory(*step.sparsity,
-                                          plans[static_cast<std::size_t>(plans_.attention().selected_mask)],
-                                          rank, attention_settings(config_, on_gpu_, step.type).kernel);
+    bytes.tables = sparsity::table_memory(
+        *step.sparsity, {&plans[static_cast<std::size_t>(plans_.attention().selected_mask)], 1}, rank,
+        attention_settings(config_, on_gpu_, step.type).kernel);
   return bytes;
 }
 
@@ -72,7 +73,7 @@ const MemoryPlanner::MaskPlans& MemoryPlanner::plans_for(std::int64_t early_posi
   const auto found = made_.find(early_positions);
   if (found != made_.end()) return found->second;
   plans_.recompute_before(early_positions);
-  return made_.emplace(early_positions, plans_.make()).first->second;
+  return made_.emplace(early_positions, plans_.of_first()).first->second;
 }
 
 prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int rank) {
@@ -87,7 +88,7 @@ prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int 
   prediction::RankShare::Validation validation;
   if (validation_) {
     if (!validation_bytes_.contains(rank))
-      validation_bytes_[rank] = attention_bytes(step, validation_->make(), validation_->largest(), rank);
+      validation_bytes_[rank] = attention_bytes(step, validation_->of_first(), validation_->largest(), rank);
     validation = {.rows = validation_->problem().owned(rank).count,
                   .exchange_bytes = validation_bytes_[rank].exchange,
                   .document_bytes = document_bytes(validation_->attention(), on_gpu_)};
@@ -117,9 +118,11 @@ prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const s
   std::deque<prediction::LayerAttention>& of_masks = attention_[early];
   if (of_masks.empty()) {
     if (typical_) typical_->recompute_before(early);
-    const MaskPlans of_typical = typical_ ? typical_->make() : MaskPlans();
-    for (const std::vector<executor::Plans>& of_mask : typical_ ? of_typical : plans_for(early))
-      of_masks.emplace_back(of_mask, cluster, config_.attention.overlap,
+    const MaskPlans of_typical = typical_ ? typical_->of_first() : MaskPlans();
+    const ResolvedAttention& attention = plans_.attention();
+    for (const executor::Plans& of_mask : typical_ ? of_typical : plans_for(early))
+      of_masks.emplace_back(of_mask, attention.sequences / attention.problem.batch, cluster,
+                            config_.attention.overlap,
                             simulator::Selected{plans_.attention().densities[of_masks.size()]});
   }
   std::vector<const prediction::LayerAttention*> attention;
