@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <system_error>
@@ -168,8 +169,10 @@ CLI::Validator at_least(int least) {
   return CLI::Validator(
       [least](const std::string& text) {
         double number = 0;
-        if (CLI::detail::lexical_cast(text, number) && number >= least) return std::string();
-        return fmt::format("'{}': give a number of {} or more", text, least);
+        if (CLI::detail::lexical_cast(text, number) && number >= least && std::isfinite(number))
+          return std::string();
+        return fmt::format("'{}': give a {}number of {} or more", text, std::isinf(number) ? "finite " : "",
+                           least);
       },
       least == 0 ? "NONNEGATIVE" : "POSITIVE");
 }

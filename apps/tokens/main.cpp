@@ -4,12 +4,15 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <annulus/base/error.hpp>
 #include <annulus/training/data/packer.hpp>
 
 #include "base/printable.hpp"
@@ -141,10 +144,22 @@ struct PackReport {
   std::int64_t counted = 0;       // tokens that count as targets, in all shards, without --quick
 };
 
+/// The shards, of which each is there once: sums over them would count another one twice.
+std::vector<std::filesystem::path> different_shards(std::span<const std::filesystem::path> paths) {
+  std::vector<std::filesystem::path> shards = data::find_shards(paths);
+  std::map<std::filesystem::path, std::filesystem::path> seen;  // by what links lead to
+  for (const std::filesystem::path& shard : shards) {
+    const auto [first, is_new] = seen.try_emplace(std::filesystem::weakly_canonical(shard), shard);
+    require(is_new, "'{}' is the shard '{}', which is given before it: give each shard once", shard.string(),
+            first->second.string());
+  }
+  return shards;
+}
+
 PackReport collect(const ShardsInfoArguments& arguments) {
   PackReport report;
   data::TokenHistogram histogram;
-  for (const auto& path : data::find_shards(arguments.paths)) {
+  for (const auto& path : different_shards(arguments.paths)) {
     const data::TokenShard shard = data::TokenShard::open(path);
     report.shards.push_back(shard.header());
     report.tokens += shard.header().tokens;

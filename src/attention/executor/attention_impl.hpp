@@ -14,6 +14,7 @@
 
 #include <annulus/base/error.hpp>
 
+#include "attention/comm/staged/staged.hpp"
 #include "attention/executor/agreement.hpp"
 #include "attention/executor/buffers.hpp"
 #include "attention/executor/executor.hpp"
@@ -95,7 +96,17 @@ class Attention<Exec, T>::Impl {
   }
 
   void reserve(const Exec& exec, const Plans& plans) {
-    buffers_.lay_out(exec, capacity_for_any_rows(plans, communicator_.rank()), dtype_of<T>);
+    const int rank = communicator_.rank();
+    buffers_.lay_out(exec, capacity_for_any_rows(plans, rank), dtype_of<T>);
+    comm::reserve_staging(communicator_, load_for_any_rows(plans, rank));
+  }
+
+  void reserve_documents(const Exec& exec) {
+    const std::int64_t tokens = problem_.mask.tokens();
+    for (BatchPart& part : parts_) {
+      part.mask.reserve_documents(exec, tokens);
+      if (problem_.layout.kind() == Layout::Kind::balanced) part.runs.reserve(exec, tokens, problem_.ranks());
+    }
   }
 
   void backward(const Exec& exec, const Backward& arrays) {
@@ -332,6 +343,10 @@ void Attention<Exec, T>::set_plans(const Exec& exec,
 template <class Exec, class T>
 void Attention<Exec, T>::reserve(const Exec& exec, const Plans& plans) {
   impl_->reserve(exec, plans);
+}
+template <class Exec, class T>
+void Attention<Exec, T>::reserve_documents(const Exec& exec) {
+  impl_->reserve_documents(exec);
 }
 
 template <class Exec, class T>

@@ -7,6 +7,9 @@
 #include <annulus/base/division.hpp>
 
 #include "attention/executor/proof/program.hpp"
+#include "attention/kernels/mask_on.hpp"
+#include "attention/kernels/runs_on.hpp"
+#include "attention/sequence/balanced_cut.hpp"
 
 namespace annulus::executor {
 
@@ -93,6 +96,38 @@ PassCapacity capacity_for_any_rows(const Plans& plans, int rank) {
   return capacity;
 }
 
+comm::ExchangeLoad exchange_load(const Plans& plans, int rank) {
+  comm::ExchangeLoad most;
+  for (const plan::Plan* const plan : plans.all()) {
+    const Program program = make_program(*plan, rank, Cutting{});
+    comm::ExchangeLoad now;
+    const auto add = [&](int exchange, int sign) {
+      const Exchange& of = program.exchanges[static_cast<std::size_t>(exchange)];
+      for (const auto* const messages : {&of.sends, &of.receives})
+        for (const ProgramMessage& message : *messages) {
+          now.messages += sign;
+          now.bytes += static_cast<std::size_t>(sign) * message.bytes;
+        }
+    };
+    for (const ProgramStep& step : program.steps) {
+      for (const int wait : step.waits) add(wait, -1);
+      for (const int post : step.posts) add(post, 1);
+      most.cover(now);
+    }
+  }
+  return most;
+}
+
+comm::ExchangeLoad load_for_any_rows(const Plans& plans, int rank) {
+  comm::ExchangeLoad load = exchange_load(plans, rank);
+  load.messages *= BalancedCut::most_shared_documents;
+  return load;
+}
+
+std::int64_t staging_memory(const Plans& largest, int rank) {
+  return comm::staging_memory(load_for_any_rows(largest, rank));
+}
+
 std::int64_t exchange_memory(std::span<const Plans> plans, int rank, std::span<const Plans> largest) {
   std::size_t bytes = 0;
   const auto lay_out = [&](const Plans& of_sequence, const PassCapacity& capacity) {
@@ -106,6 +141,13 @@ std::int64_t exchange_memory(std::span<const Plans> plans, int rank, std::span<c
     lay_out(of_sequence, capacity);
   }
   return static_cast<std::int64_t>(bytes);
+}
+
+std::int64_t document_memory(const plan::Problem& problem, bool on_device) {
+  const std::int64_t tokens = problem.mask.tokens();
+  const bool has_runs = on_device && problem.layout.kind() == Layout::Kind::balanced;
+  return attention::MaskOn<HostExec>::reserved_bytes(tokens) +
+         (has_runs ? attention::RunsOn<HostExec>::reserved_bytes(tokens, problem.ranks()) : 0);
 }
 
 }  // namespace annulus::executor

@@ -9,6 +9,7 @@
 #include <annulus/base/dtype.hpp>
 #include <annulus/base/kokkos/tensor.hpp>
 
+#include "attention/comm/staged/staged.hpp"
 #include "attention/executor/slots.hpp"
 #include "base/kokkos/memory/memory.hpp"
 
@@ -26,6 +27,12 @@ struct PassCapacity {
 /// Enough for these plans on `rank`. Its bytes are enough for plans of the same schedule that send any rows
 /// of the same slices, in any parts: a part of a slice may lie in a staging buffer, and in a slot of its own.
 PassCapacity capacity_for_any_rows(const Plans& plans, int rank);
+
+/// What a rank has under way at once in a pass of these plans.
+comm::ExchangeLoad exchange_load(const Plans& plans, int rank);
+/// Enough for plans of the same schedule that send any rows of the same slices, each in as many parts as the
+/// layout `balanced` makes of what two ranks have to do with each other (BalancedCut::most_shared_documents).
+comm::ExchangeLoad load_for_any_rows(const Plans& plans, int rank);
 
 /// Where they lie in one block of memory. What one pass alone needs lies where the other has something else.
 struct ExchangeLayout {

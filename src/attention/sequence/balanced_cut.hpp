@@ -53,6 +53,19 @@ class BalancedCut {
   /// The runs that shards of single ranks borrow, rank by rank.
   std::span<const RowRun> runs() const { return runs_; }
 
+  /// The most that runs() of a sequence of `tokens` tokens may hold. Each run has a row, and behind those of
+  /// a rank stands one more. So many there are where a rank never holds two neighbours, as in documents of
+  /// one or two tokens; D documents on R ranks have D + 4 (R − 1) runs and R ends at most: a run begins where
+  /// a document does, or where one was cut. Each of the R − 1 divisions takes parts of two documents at most,
+  /// and separates the two rows around each end of a part.
+  static constexpr std::int64_t most_runs(std::int64_t tokens, int ranks) { return tokens + ranks; }
+
+  /// Documents of which two ranks both have rows, at most. A rank's rows of a document lie side by side in
+  /// its shard, so under a mask with documents these are the ranges of rows that one needs of the other. Two
+  /// ranks part in one division. Until then what they have of a document is one piece, and the division gives
+  /// both of its halves rows of two pieces at most.
+  static constexpr int most_shared_documents = 2;
+
   /// Unmasked pairs of each rank's queries with all keys, of one head, in all layers together.
   std::span<const std::int64_t> pairs() const { return pairs_; }
 

@@ -30,20 +30,19 @@ std::vector<double> numbers_of(const simulator::SideTraffic& traffic) {
 
 }  // namespace
 
-LayerAttention::LayerAttention(std::vector<executor::Plans> plans, const simulator::Cluster& cluster,
+LayerAttention::LayerAttention(const executor::Plans& plans, int times, const simulator::Cluster& cluster,
                                bool overlap, simulator::Selected selected)
-    : cluster_(cluster), selected_(std::move(selected)) {
+    : times_(times), cluster_(cluster), selected_(std::move(selected)) {
   const auto keep = [&](AttentionPass pass, const plan::Plan& plan) {
     const auto index = static_cast<std::size_t>(pass);
-    const plan::Plan& kept = plans_[index].emplace_back(overlap ? plan : simulator::without_overlap(plan));
+    const plan::Plan& kept = plans_[index].emplace(overlap ? plan : simulator::without_overlap(plan));
     alone_[index].add(time_of(simulator::simulate(kept, cluster_, simulator::Detail::times,
-                                                  plan::RankSubset::automatic, selected_)));
+                                                  plan::RankSubset::automatic, selected_)),
+                      times);
   };
-  for (const executor::Plans& of_sequence : plans) {
-    keep(AttentionPass::forward, of_sequence.forward);
-    if (of_sequence.backward) keep(AttentionPass::backward, *of_sequence.backward);
-    if (of_sequence.recompute) keep(AttentionPass::recompute, *of_sequence.recompute);
-  }
+  keep(AttentionPass::forward, plans.forward);
+  if (plans.backward) keep(AttentionPass::backward, *plans.backward);
+  if (plans.recompute) keep(AttentionPass::recompute, *plans.recompute);
 }
 
 AttentionTime LayerAttention::beside(AttentionPass pass, simulator::SideTraffic& traffic) const {
@@ -52,11 +51,14 @@ AttentionTime LayerAttention::beside(AttentionPass pass, simulator::SideTraffic&
   auto& [time, left] = known->second;
   if (is_new) {
     left = traffic;
-    for (const plan::Plan& plan : plans_[static_cast<std::size_t>(pass)]) {
-      simulator::PlanBeside made = simulator::simulate_beside(plan, cluster_, selected_, left);
+    const std::optional<plan::Plan>& plan = plans_[static_cast<std::size_t>(pass)];
+    int run = 0;
+    for (; plan && run < times_ && !left.empty(); ++run) {
+      simulator::PlanBeside made = simulator::simulate_beside(*plan, cluster_, selected_, left);
       time.add(time_of(made.simulation));
       left = std::move(made.left);
     }
+    time.add(alone(pass), static_cast<double>(times_ - run) / times_);
   }
   traffic = left;
   return time;

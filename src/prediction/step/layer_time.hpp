@@ -21,9 +21,9 @@ struct AttentionTime {
   double computing = 0;              ///< of the rank that computes longest
   double exposed_communication = 0;  ///< beyond that, until the last rank has ended
   double total() const { return computing + exposed_communication; }
-  void add(const AttentionTime& more) {
-    computing += more.computing;
-    exposed_communication += more.exposed_communication;
+  void add(const AttentionTime& more, double times = 1) {
+    computing += times * more.computing;
+    exposed_communication += times * more.exposed_communication;
   }
 };
 
@@ -37,10 +37,11 @@ enum class AttentionPass : std::uint8_t {
 /// The simulated attention of the layers that share a mask, on the links of a cluster that need not be there.
 class LayerAttention {
  public:
-  /// `plans`: of each sequence of a pass. Without `overlap` as for ranks that wait for the transfers of a
+  /// `plans` run `times` times in a pass, one after the other: for each sequence that has documents of its
+  /// own, as if they were the same. Without `overlap` as for ranks that wait for the transfers of a
   /// plan step before they compute (executor::Settings::overlap). `cluster` outlives this.
-  LayerAttention(std::vector<executor::Plans> plans, const simulator::Cluster& cluster, bool overlap = true,
-                 simulator::Selected selected = {});
+  LayerAttention(const executor::Plans& plans, int times, const simulator::Cluster& cluster,
+                 bool overlap = true, simulator::Selected selected = {});
 
   /// Time of attention with the links for itself.
   const AttentionTime& alone(AttentionPass pass) const { return alone_[static_cast<std::size_t>(pass)]; }
@@ -50,7 +51,8 @@ class LayerAttention {
   const simulator::Cluster& cluster() const { return cluster_; }
 
  private:
-  std::array<std::vector<plan::Plan>, 3> plans_;  // by pass
+  std::array<std::optional<plan::Plan>, 3> plans_;  // by pass
+  int times_;
   const simulator::Cluster& cluster_;
   simulator::Selected selected_;
   std::array<AttentionTime, 3> alone_;

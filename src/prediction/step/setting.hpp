@@ -46,13 +46,15 @@ Topology first_ranks(const Topology& all, int ranks);
 struct RankShare {
   model::PassRows rows;
   std::int64_t exchange_bytes = 0;  ///< executor::exchange_memory
+  std::int64_t staging_bytes = 0;   ///< of the host: executor::staging_memory, of training and validation
   /// sparsity::table_memory, of training and validation; without selections tables are some thousandths of
   /// all, and left out.
   std::int64_t table_bytes = 0;
-  std::int64_t data_bytes = 0;  ///< of the host: sequences that were read
+  std::int64_t data_bytes = 0;      ///< of the host: sequences that were read
+  std::int64_t document_bytes = 0;  ///< executor::document_memory, of all masks and sequences of a pass
   /// What validation takes where it needs a model of its own.
   struct Validation {
-    std::int64_t rows = 0, exchange_bytes = 0;
+    std::int64_t rows = 0, exchange_bytes = 0, document_bytes = 0;
   } validation = {};
 };
 

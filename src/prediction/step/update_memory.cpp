@@ -21,12 +21,13 @@ void look(PeakBytes& peak, const MemoryBytes& now, const std::string& moment) {
   peak.moment = moment;
 }
 
-/// What the attention of a model holds for sequences of so many tokens: exchange slots, and what layers
-/// select.
+/// What the attention of a model holds for sequences of so many tokens: exchange slots, documents and runs of
+/// rows, and what layers select.
 ArrayTable attention_arrays(const Setting& setting, const model::PassRows& rows, std::int64_t tokens,
-                            std::int64_t exchange_bytes) {
+                            std::int64_t exchange_bytes, std::int64_t document_bytes) {
   using enum MemoryCategory;
-  ArrayTable table{{"annulus::executor::exchange", communication, exchange_bytes}};
+  ArrayTable table{{"annulus::executor::exchange", communication, exchange_bytes},
+                   {"annulus::attention::documents", data, document_bytes}};
   // What a selection takes is known when it has been made: these are bounds, or guesses where it goes by
   // recall. Layers select one after the other; as if it stayed, for the peak is in one of them.
   if (setting.sparsity) {
@@ -50,7 +51,8 @@ ArrayTable attention_arrays(const Setting& setting, const model::PassRows& rows,
 /// What stays from step to step, but for what layers keep and gradients.
 ArrayTable staying(const Setting& setting, const RankShare& share) {
   using enum MemoryCategory;
-  ArrayTable table = attention_arrays(setting, share.rows, setting.tokens, share.exchange_bytes);
+  ArrayTable table =
+      attention_arrays(setting, share.rows, setting.tokens, share.exchange_bytes, share.document_bytes);
   table.push_back({"annulus::attention::hopper::tables", workspace, share.table_bytes});
   // All ranks sum everything at once, through memory that the communicator keeps.
   if (setting.state.stage == 0 && !setting.state.native_sums)
@@ -59,6 +61,7 @@ ArrayTable staying(const Setting& setting, const RankShare& share) {
          static_cast<std::int64_t>(comm::all_reduce_space(
              setting.topology, !setting.on_gpu,
              static_cast<std::size_t>(model::ParameterMap(setting.model).size()), sizeof(float)))});
+  table.push_back({"annulus::comm::staging", communication, share.staging_bytes, 1, true});
   table.push_back({"annulus::training::sequences", data, share.data_bytes, 1, true});
   if (setting.sets > 1)
     table.push_back({"annulus::training::sequence_losses", data,
@@ -170,8 +173,8 @@ UpdateMemory update_memory(const Setting& setting, const RankShare& share) {
   if (validates) {
     Held passing{.device = gathered};
     passing.add(validation.others);
-    passing.add(
-        attention_arrays(setting, validated, setting.validation_tokens, share.validation.exchange_bytes));
+    passing.add(attention_arrays(setting, validated, setting.validation_tokens,
+                                 share.validation.exchange_bytes, share.validation.document_bytes));
     memory.validation = moment("validation", passing, 0);
   }
   return memory;

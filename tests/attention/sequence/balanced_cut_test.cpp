@@ -210,6 +210,44 @@ TEST(BalancedCut, ShortDocumentsStayWhole) {
   }
 }
 
+// What reservations count on: a rank has runs where documents begin or were cut, and two ranks share two
+// documents at most.
+TEST(BalancedCut, HasNoMoreRunsAndSharedDocumentsThanItClaims) {
+  std::mt19937 random(11);
+  std::int64_t most_shared = 0;
+  for (int trial = 0; trial < 200; ++trial) {
+    const int ranks = 2 + trial % 15;
+    std::vector<std::int64_t> lengths =
+        drawn_lengths(1 + static_cast<std::int64_t>(random() % 3000), 1 << trial % 8, trial % 3, random());
+    if (trial % 5 == 0) lengths.push_back(500);  // with more pairs than a rank has
+    const char* text = trial % 4 == 0 ? "window:20,0+documents" : "causal+documents";
+    const Mask mask = documents(lengths, text);
+    const Layout layout = Layout::parse("balanced").for_mask(mask, ranks, trial % 4);
+    const std::int64_t runs = std::ssize(layout.runs());
+    EXPECT_LE(runs, BalancedCut::most_runs(mask.tokens(), ranks));
+    EXPECT_LE(runs, std::ssize(lengths) + 4 * (ranks - 1) + ranks);
+    const std::vector<std::int64_t> starts = starts_of(lengths);
+    std::vector<PositionMap> shards;
+    for (int rank = 0; rank < ranks; ++rank) shards.push_back(layout.shard(starts.back(), ranks, rank));
+    for (int a = 0; a < ranks; ++a)
+      for (int b = a + 1; b < ranks; ++b) {
+        std::int64_t shared = 0;
+        for (std::size_t d = 0; d < lengths.size(); ++d) {
+          const auto has_rows = [&](int rank) {
+            const PositionMap& shard = shards[static_cast<std::size_t>(rank)];
+            return shard.rows_below(starts[d]) < shard.rows_below(starts[d + 1]);
+          };
+          shared += has_rows(a) && has_rows(b);
+        }
+        EXPECT_LE(shared, BalancedCut::most_shared_documents) << ranks << " ranks, trial " << trial;
+        most_shared = std::max(most_shared, shared);
+      }
+  }
+  EXPECT_EQ(most_shared, BalancedCut::most_shared_documents);
+  const std::vector<std::int64_t> pairs{1, 2, 1, 2, 1, 2};  // a rank has the ones, the other the longer rest
+  EXPECT_GT(std::ssize(Layout::parse("balanced").for_mask(documents(pairs), 2).runs()), 6);
+}
+
 // So that none of them sends its rows to all others while it needs few of theirs.
 TEST(BalancedCut, RanksShareRowsAndWorkOfLongDocumentsInTheSameProportion) {
   constexpr std::int64_t longest = 69732, tokens = 1048576;

@@ -1,5 +1,6 @@
 // Sparse attention against double precision over exactly the selected pairs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include "attention/sparsity/sparse_case.hpp"
@@ -194,6 +195,21 @@ TEST_P(SparseAttentionOn, EveryPatternAndDocuments) {
       }
     }
   }
+}
+
+// More documents than a launch has blocks, and some that are longer than a tile.
+TEST_P(SparseAttentionOn, AThousandDocuments) {
+  constexpr std::int64_t count = 1000;
+  const std::vector<std::int64_t> starts = short_documents(count);
+  const AttentionShape shape{.tokens = starts.back(), .head_dim = 128, .batch = 1, .heads = 4, .kv_heads = 2};
+  const auto problem = AttentionProblem::random(
+      shape, fmt::format("documents:{}", fmt::join(starts.begin(), starts.end() - 1, ",")), DType::bf16, 1.5,
+      17);
+  for (const char* const options :
+       {"vertical-slash:recall=0.5", "xattention:block=64,stride=16,threshold=0.5", "moba:block=64,top=2",
+        "infllm-v2:block=64,top=1,sinks=0,window=1"})
+    expect_exact_in_documents<bfloat16>(problem, {.options = options, .kernel = GetParam()},
+                                        {0, 1, 29, 30, 31, 280, 530, 998, 999}, options, bf16_tolerance);
 }
 
 }  // namespace

@@ -177,6 +177,19 @@ class KernelsStarted : public ToolNotes<KernelsStarted> {
   }
 };
 
+TEST(PackedDocuments, AreExactEachByItself) {
+  const std::vector<std::int64_t> starts = short_documents(40);
+  const auto problem = AttentionProblem::random(
+      {.tokens = starts.back(), .head_dim = 32, .batch = 1, .heads = 2, .kv_heads = 1},
+      fmt::format("documents:{}", fmt::join(starts.begin(), starts.end() - 1, ",")), DType::f32, 1.5);
+  for (const char* options : {"vertical-slash:recall=0.5", "moba:block=64,top=2"})
+    expect_exact_in_documents<float>(problem,
+                                     {.options = options,
+                                      .topology = Topology::uniform(2, 2),
+                                      .layout = Layout::parse("block-striped:64")},
+                                     {0, 1, 29, 30, 31, 39}, options);
+}
+
 TEST(PackedDocuments, AreAThousandInOneSequence) {
   std::vector<std::int64_t> starts;
   for (std::int64_t start = 0; std::ssize(starts) < 1000; start += 1 + std::ssize(starts) % 4)

@@ -300,5 +300,39 @@ TEST(Masses, UnitsAreFloorsOfProbabilities) {
   EXPECT_EQ(sparsity::unit_exponent(std::int64_t{1} << 20), 41);
 }
 
+// With fixed numbers to the byte, but for a few of each head; what documents take is bounded.
+TEST(Selection, TakesThePredictedWorkspace) {
+  constexpr MemoryKind kind = on_host ? MemoryKind::host : MemoryKind::device;
+  constexpr auto workspace = static_cast<std::size_t>(MemoryCategory::workspace);
+  for (const auto& [tokens, mask] :
+       {std::pair{1000, "causal"}, {4200, "causal"}, {1000, "documents:0,300,421"}})
+    for (const char* options :
+         {"vertical-slash:verticals=9,slashes=2,window=128", "vertical-slash:verticals=9,slashes=2,window=1",
+          "vertical-slash:verticals=9,slashes=2,window=1,select=heads",
+          "vertical-slash:recall=0.02,budget=joint,window=128"}) {
+      const auto problem = AttentionProblem::random(
+          {.tokens = tokens, .head_dim = 16, .batch = 1, .heads = 4, .kv_heads = 2}, mask, DType::f32, 1.5);
+      const bool packed = mask[0] == 'd';
+      reset_memory_peaks();
+      const std::int64_t before = memory_use(kind).current[workspace];
+      selected(problem, {.options = options});
+      const std::int64_t taken = memory_use(kind).peak[workspace] - before;
+      const std::int64_t predicted =
+          sparsity::selection_memory(sparsity::PatternOptions::parse(options), {.tokens = tokens,
+                                                                                .rows = tokens,
+                                                                                .batch = 1,
+                                                                                .heads = 4,
+                                                                                .kv_heads = 2,
+                                                                                .head_dim = 16,
+                                                                                .element = 4,
+                                                                                .packed = packed})
+              .workspace;
+      EXPECT_LE(taken, predicted + 64) << options << ' ' << mask << ' ' << tokens;
+      if (!packed) {
+        EXPECT_GE(taken, predicted - 64) << options << ' ' << mask << ' ' << tokens;
+      }
+    }
+}
+
 }  // namespace
 }  // namespace annulus::test

@@ -95,9 +95,8 @@ struct HostSelection {
     if (k > q || !in_one_document(list, q, k)) return false;
     if (of_queries) return holds(list, q, k / block);
     if (holds(list, pattern_rows == 1 ? 0 : q / block, q / block - k / block)) return true;
-    for (std::int64_t j = 0; j < most; ++j)
-      if (columns[static_cast<std::size_t>(list * most + j)] == k) return true;
-    return false;
+    const auto first = columns.begin() + list * most;  // they increase
+    return std::binary_search(first, first + most, k);
   }
   friend bool operator==(const HostSelection&, const HostSelection&) = default;
 };
@@ -301,6 +300,55 @@ void expect_exact(const AttentionProblem& problem, const SparseRun& run, const s
   EXPECT_LE(relative_error(sparse.result.lse, exact.lse), fp32_tolerance) << what;
   const Mask first = run.masks.empty() ? problem.mask : Mask::parse(run.masks.front(), problem.shape.tokens);
   EXPECT_NEAR(sparse.recall(), exact_recall(problem, first, exact), 1e-4) << what;
+}
+
+/// As expect_exact, of a sequence that is too long for that: some of the documents of its first sequence,
+/// each as a problem of its own. Whatever is outside of a document it does not see.
+template <class T>
+void expect_exact_in_documents(const AttentionProblem& problem, const SparseRun& run,
+                               const std::vector<std::size_t>& documents, const std::string& what,
+                               double tolerance = fp32_tolerance) {
+  const SparseResult sparse = run_sparse<T>(problem, run);
+  const HostSelection& selection = sparse.selection;
+  const std::vector<std::int64_t>& starts = selection.documents.front();
+  for (const std::size_t document : documents) {
+    const std::int64_t begin = starts[document], tokens = starts[document + 1] - begin;
+    const auto part = [&](const Array& all) {
+      Array rows(1, all.heads, tokens, all.width);
+      for (std::int64_t head = 0; head < all.heads; ++head)
+        std::copy_n(all.row(0, head, begin), tokens * all.width, rows.row(0, head, 0));
+      return rows;
+    };
+    AttentionProblem alone = problem;
+    alone.shape.tokens = tokens;
+    alone.shape.batch = 1;
+    for (const auto array :
+         {&AttentionProblem::q, &AttentionProblem::k, &AttentionProblem::v, &AttentionProblem::d_out})
+      alone.*array = part(problem.*array);
+    const std::int64_t heads_of_list = selection.heads / selection.lists;
+    const HostHeadLists pairs({.tokens = tokens}, 1, selection.heads, 1,
+                              [&](std::int64_t head, std::int64_t q, std::int64_t k) {
+                                return selection.allows(head / heads_of_list, begin + q, begin + k);
+                              });
+    const AttentionResult exact = alone.reference(pairs.rule()), &all = sparse.result;
+    const AttentionResult own{.out = part(all.out),
+                              .lse = part(all.lse),
+                              .dq = part(all.dq),
+                              .dk = part(all.dk),
+                              .dv = part(all.dv),
+                              .d_sinks = exact.d_sinks};
+    const std::string which = fmt::format("{}, document {} of {} tokens", what, document, tokens);
+    EXPECT_EQ(differences(own, exact, tolerance), "") << which;
+    EXPECT_LE(relative_error(own.lse, exact.lse), fp32_tolerance) << which;
+  }
+}
+
+/// `count` documents of 1 to 31 tokens, and one of 500 among each 250, as a mask: where each starts.
+inline std::vector<std::int64_t> short_documents(std::int64_t count) {
+  std::vector<std::int64_t> starts{0};
+  for (std::int64_t i = 0; i < count; ++i)
+    starts.push_back(starts.back() + (i % 250 == 30 ? 500 : 1 + i * 7919 % 31));
+  return starts;
 }
 
 /// expect_exact under every schedule, with layouts and four patterns by turns.

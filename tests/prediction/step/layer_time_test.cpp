@@ -21,15 +21,15 @@ using Way = simulator::SideFlow::Way;
 
 constexpr double near = 1e-6;
 
-std::vector<executor::Plans> plans_of(const plan::Problem& problem) {
-  return {{.forward = plan::make_ring(problem, Pass::forward),
-           .backward = plan::make_ring(problem, Pass::backward)}};
+executor::Plans plans_of(const plan::Problem& problem) {
+  return {.forward = plan::make_ring(problem, Pass::forward),
+          .backward = plan::make_ring(problem, Pass::backward)};
 }
 
 /// Three ranks of a node: two exchanges of 0.4 s beside 0.1 s of compute each, then 0.1 s.
 const Cluster inside = simulator::test::hand_cluster(20000);
-LayerAttention attention_inside() {
-  return {plans_of(simulator::test::hand_problem(3, 3)), inside};
+LayerAttention attention_inside(int times = 1) {
+  return {plans_of(simulator::test::hand_problem(3, 3)), times, inside};
 }
 
 TEST(LayerWaits, AloneAreThoseOfAttention) {
@@ -71,6 +71,21 @@ TEST(LayerWaits, OnACommonLinkBytesAddUp) {
   EXPECT_NEAR(layer_waits(attention, later, gather).communication, 0.6, near);
 }
 
+// The first sequences of a pass run beside what is left of the traffic, and all others alone.
+TEST(LayerWaits, SequencesFollowOneAnother) {
+  constexpr int times = 1 << 16;
+  const LayerAttention once = attention_inside(), often = attention_inside(times);
+  EXPECT_NEAR(often.alone(AttentionPass::forward).total(), times * once.alone(AttentionPass::forward).total(),
+              times * near);
+  const std::array parts{LayerPart{0, AttentionPass::forward}};
+  const auto waits = [&](const LayerAttention& attention) {
+    LayerTraffic gather{.sharding = {{Way::intra_node, 500, 1000}}, .copies = {}};
+    return layer_waits(attention, parts, gather).communication;
+  };
+  EXPECT_GT(waits(once), 0.6 + near);
+  EXPECT_NEAR(waits(often), waits(once) + 0.6 * (times - 1), times * near);
+}
+
 TEST(LayerWaits, WhatNobodyAwaitsIsLeft) {
   const LayerAttention attention = attention_inside();
   const std::array parts{LayerPart{1}};
@@ -105,7 +120,7 @@ class Step : public testing::Test {
     cluster.memory.host_copy *= bandwidth;
     setting_.state = {.stage = stage, .ranks = 4, .weights = DType::bf16};
     setting_.activations.offload = offload;
-    const LayerAttention attention(plans_of(problem_), cluster);
+    const LayerAttention attention(plans_of(problem_), 1, cluster);
     attention_alone_ = 4 * (2 * attention.alone(AttentionPass::forward).total() +
                             attention.alone(AttentionPass::backward).total());
     const std::vector<const LayerAttention*> layers(4, &attention);

@@ -70,6 +70,8 @@ TEST_F(Tokens, PackInfoVerify) {
   EXPECT_LT(info.at("unigram_entropy"), 3.5);
   EXPECT_EQ(info.at("files").at(0).at("vocabulary"), 257);
   EXPECT_FALSE(nlohmann::json::parse(output("info --quick --json shards")).contains("unigram_entropy"));
+  for (const char* twice : {"info shards shards", "info --quick shards ./shards/tokens-000000.h5"})
+    EXPECT_THAT(failure(twice), mentions("tokens-000000.h5", "give each shard once"));
   const std::string verified = output("verify shards");
   EXPECT_THAT(verified, mentions("ok"));
   EXPECT_THAT(verified, Not(mentions("bad")));

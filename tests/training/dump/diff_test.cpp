@@ -163,6 +163,8 @@ TEST_F(Diff, WhatCannotBeReadEndsWithStatusTwo) {
   EXPECT_THAT(diff(a, folder_.file("other.h5")).output, HasSubstr("is no tensor dump"));
   EXPECT_EQ(diff(a, "", "").status, 2);
   EXPECT_EQ(diff(a, a, "--tolerance -1").status, 2);
+  EXPECT_THAT(output_of(diff(a, a, "--tolerance inf"), 2),
+              HasSubstr("'inf': give a finite number of 0 or more"));
 }
 
 /// Tensors that lie elsewhere, or of which the file holds less than it says, are named.

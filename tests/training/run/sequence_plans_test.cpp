@@ -11,6 +11,7 @@
 #include <annulus/prediction/simulator/choose.hpp>
 #include <annulus/prediction/simulator/simulate.hpp>
 
+#include "attention/executor/buffers.hpp"
 #include "attention/executor/prepared_plans.hpp"
 #include "support/error_text.hpp"
 #include "support/pass_through.hpp"
@@ -222,6 +223,8 @@ TEST(SequencePlans, NoCutNeedsMoreBuffersThanTheLargest) {
     config.attention.schedule = schedule;
     SequencePlans plans = plans_of(Topology({4, 4}), 0, config, {0});
     const std::vector<executor::Plans> largest = plans.largest()[0];
+    std::vector<comm::ExchangeLoad> loads;
+    for (int rank = 0; rank < 8; ++rank) loads.push_back(executor::load_for_any_rows(largest[0], rank));
     int steps = 0;
     for (int trial = 0; trial < 12; ++trial) {
       std::vector<std::int64_t> starts;
@@ -234,6 +237,10 @@ TEST(SequencePlans, NoCutNeedsMoreBuffersThanTheLargest) {
         const std::int64_t reserved = executor::exchange_memory(largest, rank, largest),
                            needed = executor::exchange_memory(plans.make()[0], rank, largest);
         EXPECT_LE(needed, reserved) << schedule << ", rank " << rank << ", " << starts.size() << " documents";
+        const comm::ExchangeLoad load = executor::exchange_load(plans.make()[0][0], rank),
+                                 &most = loads[std::size_t(rank)];
+        EXPECT_LE(load.messages, most.messages) << schedule << ", rank " << rank;
+        EXPECT_LE(load.bytes, most.bytes) << schedule << ", rank " << rank;
       }
     }
     if (schedule == "all-gather") {

@@ -194,9 +194,12 @@ class Attention {
   /// either: masks and runs of rows are copied in the order of `exec`.
   void set_plans(const Exec& exec, const std::vector<std::shared_ptr<const PreparedPlans>>& plans,
                  Agreed agreed = Agreed::in_this_call);
-  /// Reserves what these plans need of exchange buffers, whatever rows of their slices are sent, so that
-  /// later ones that need no more allocate nothing.
+  /// Reserves what these plans need of exchange buffers, and of pinned memory where messages pass through the
+  /// host, whatever rows of their slices are sent, so that later ones that need no more allocate nothing.
   void reserve(const Exec& exec, const Plans& plans);
+  /// Reserves what masks and layouts of later plans need on the device, whatever documents their sequences
+  /// have and however these are cut: one document a token, and one run of rows.
+  void reserve_documents(const Exec& exec);
 
   /// Steps of the plan of a pass; of several plans the most. What BlockLists::pairs has a count for each of.
   int steps(plan::Pass pass) const;
@@ -228,5 +231,13 @@ class Attention {
 /// be run.
 /// `largest`: what Attention::reserve was given.
 std::int64_t exchange_memory(std::span<const Plans> plans, int rank, std::span<const Plans> largest = {});
+
+/// Bytes of pinned memory (MemoryCategory::communication, of the host) that Attention::reserve reserves on
+/// `rank` where messages pass through the host.
+std::int64_t staging_memory(const Plans& largest, int rank);
+
+/// Bytes (MemoryCategory::data) that Attention::reserve_documents reserves for each sequence with documents
+/// of its own, where attention runs on a device, or on the host.
+std::int64_t document_memory(const plan::Problem& problem, bool on_device);
 
 }  // namespace annulus::executor

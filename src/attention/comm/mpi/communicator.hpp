@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "attention/comm/mpi/device_memory.hpp"
 #include "attention/comm/point_to_point.hpp"
 #include "attention/comm/watchdog.hpp"
 
@@ -20,15 +21,6 @@ namespace annulus::comm {
 /// was going on.
 void mpi_check(int code, const char* call);
 #define ANNULUS_MPI(function, ...) ::annulus::comm::mpi_check(function(__VA_ARGS__), #function)
-
-/// Whether memory of devices goes to an MPI as it is. `wish` is the value of ANNULUS_MPI_DEVICE_MEMORY:
-/// "staged" never; "direct" where this program has a device, whatever MPI says of itself; "" where the MPI
-/// says that it reads it (`aware`), too. Throws Error naming the variable for anything else.
-bool sends_device_memory(std::string_view wish, bool has_device, bool aware);
-
-/// Whether memory of devices goes to the MPI of this process: it takes pointers to the memory of NVIDIA's
-/// GPUs ("CUDA-aware"), or is said to.
-bool mpi_reads_device_memory();
 
 /// MPI's text for an error code.
 std::string mpi_error_text(int code);

@@ -23,7 +23,7 @@ struct EqualBlocks {
 
 /// Collectives that wait for their data hand chunks on to those of the inner communicator; those under way
 /// are exchanges of device memory.
-class StagedCommunicator final : public PointToPointCommunicator {
+class StagedCommunicator final : public PointToPointCommunicator, public StagesExchanges {
  public:
   StagedCommunicator(std::unique_ptr<Communicator> inner, std::shared_ptr<Staging> staging)
       : inner_(std::move(inner)), staging_(std::move(staging)) {}
@@ -91,6 +91,7 @@ class StagedCommunicator final : public PointToPointCommunicator {
         [&](void* from, void* to, std::size_t length) { inner_->all_to_all(HostExec(), from, to, length); });
   }
   void barrier() override { host().barrier(); }
+  void reserve(const ExchangeLoad& load) override { staging_->reserve(load); }
   void progress() override {
     staging_->pump();
     inner_->progress();
@@ -112,7 +113,8 @@ class StagedCommunicator final : public PointToPointCommunicator {
   Request post(const Queue& queue, std::span<const Send> sends, std::span<const Receive> receives,
                int channel) override {
     constexpr int channels_of_stages = 16384;
-    auto state = std::make_unique<StagedState>(staging_, *inner_, queue);
+    auto state = std::make_unique<StagedState>(staging_, channel < 0 ? staging_->pool : staging_->exchanges,
+                                               *inner_, queue);
     state->start(sends, receives, channel < 0 ? channels_of_stages - channel : channel);
     return Request(std::move(state));
   }

@@ -6,6 +6,7 @@
 
 #include <annulus/attention/comm/communicator.hpp>
 
+#include "attention/comm/staged/staged.hpp"
 #include "base/kokkos/execution/event.hpp"
 #include "base/kokkos/memory/pinned.hpp"
 
@@ -26,8 +27,13 @@ class Staging {
     const void* owner = nullptr;
   };
 
-  PinnedPool pool{MemoryCategory::communication, "annulus::comm::staging"};
+  /// Of collectives, and of the exchanges that reserve_staging is about: these find what was reserved for
+  /// them.
+  PinnedPool pool{MemoryCategory::communication, "annulus::comm::staging"},
+      exchanges{MemoryCategory::communication, "annulus::comm::staging"};
   EventPool events;
+
+  void reserve(const ExchangeLoad& load);
 
   /// Queues of copies to and from the host, on the device of `queue`.
   const Queue& outward(const Queue& queue);

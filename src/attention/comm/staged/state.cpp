@@ -23,8 +23,7 @@ StagedState::StagedMessage& StagedState::stage(std::vector<StagedMessage>& side,
   message.peer = peer;
   message.chunks.resize(bytes / staged_chunk_bytes + 1);
   for (std::size_t i = 0; i < message.chunks.size(); ++i)
-    message.chunks[i].host =
-        staging_->pool.take(std::min(staged_chunk_bytes, bytes - i * staged_chunk_bytes));
+    message.chunks[i].host = pool_.take(std::min(staged_chunk_bytes, bytes - i * staged_chunk_bytes));
   return message;
 }
 
@@ -102,7 +101,7 @@ void StagedState::give_back_chunks() {
     for (StagedMessage& message : *side) {
       for (StagedChunk& chunk : message.chunks) {
         chunk.host.used = landed_;
-        staging_->pool.give_back(std::move(chunk.host));
+        pool_.give_back(std::move(chunk.host));
       }
     }
   }

@@ -18,8 +18,9 @@ inline constexpr std::size_t staged_chunk_bytes = std::size_t{4} << 20;
 /// sides that disagree on the size notice in every case.
 class StagedState final : public Request::State {
  public:
-  StagedState(std::shared_ptr<Staging> staging, Communicator& inner, const Queue& queue)
-      : staging_(std::move(staging)), inner_(inner), queue_(queue) {}
+  /// `pool`: of `staging`.
+  StagedState(std::shared_ptr<Staging> staging, PinnedPool& pool, Communicator& inner, const Queue& queue)
+      : staging_(std::move(staging)), pool_(pool), inner_(inner), queue_(queue) {}
   ~StagedState() override;
 
   void start(std::span<const Send> sends, std::span<const Receive> receives, int channel);
@@ -55,6 +56,7 @@ class StagedState final : public Request::State {
   std::vector<Pending> pending() const;
 
   std::shared_ptr<Staging> staging_;
+  PinnedPool& pool_;
   Communicator& inner_;
   Queue queue_;
   int channel_ = 0;

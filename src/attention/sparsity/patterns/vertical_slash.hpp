@@ -135,16 +135,21 @@ struct VerticalSlash {
     if (recall == 1) return memory;
     const std::int64_t items = MassPlaces{shape.tokens, of_documents}.all(),
                        masses = count_bytes * lists * items;
-    const std::int64_t queries = window * documents;
-    const std::int64_t scores =
-        shape.all_heads() * (queries * (width * (element + word_bytes) + word_bytes + count_bytes) +
-                             window * word_bytes * shape.rows);
+    const std::int64_t queries = shape.all_heads() * window * documents;
+    const std::int64_t scores = queries * (width * element + word_bytes) +
+                                shape.all_heads() * window * word_bytes * shape.rows,
+                       // Queries in fp32 for the kernel that makes scores; then sums and their inverses.
+        fp32_queries = queries * width * word_bytes, sums = queries * (count_bytes + word_bytes);
     // Of each document, for keys and for slashes.
     const std::int64_t choices = lists * documents * choice_bytes(items, 2);
-    // The scores are gone when verticals are chosen.
+    // Bits of keys, and of the slashes of documents, lie there from before the scores are made until both are
+    // chosen, then beside bits of both at once where they share a budget. Those of slashes of one document
+    // are the selection's own. The scores are gone by then.
+    const std::int64_t words_chosen = key_words + (shape.packed ? slash_words : 0),
+                       words_of_both = joint ? key_words + slash_words : 0;
     memory.workspace = std::max(
-        {memory.workspace, scores + masses * (joint ? 2 : 1),
-         masses + key_words * (joint ? 2 : 1) + slash_words * (joint && shape.packed ? 2 : 1) + choices});
+        {memory.workspace, words_chosen + scores + std::max(fp32_queries, sums + masses * (joint ? 2 : 1)),
+         words_chosen + masses + words_of_both + choices});
     return memory;
   }
 

@@ -15,8 +15,7 @@ PinnedBuffer::PinnedBuffer(MemoryCategory category, const std::string& label, st
 namespace {
 
 std::size_t capacity_for(std::size_t bytes) {
-  constexpr std::size_t page = 4096;  // less is not pinned
-  return std::max(page, std::bit_ceil(bytes));
+  return std::max(PinnedPool::least_bytes, std::bit_ceil(bytes));
 }
 
 }  // namespace
@@ -29,13 +28,15 @@ PinnedPool::Buffer PinnedPool::take(std::size_t bytes) {
   Buffer buffer;
   {
     const std::lock_guard lock(mutex_);
-    const auto fits = [&](const Buffer& free) { return free.memory.size() == capacity; };
+    OfSize& size = sizes_[capacity];
     const auto is_idle = [](const Buffer& free) { return !free.used || free.used->done(); };
-    auto best = std::ranges::find_if(free_, [&](const Buffer& free) { return fits(free) && is_idle(free); });
-    if (best == free_.end()) best = std::ranges::find_if(free_, fits);
-    if (best != free_.end()) {
+    auto best = std::ranges::find_if(size.free, is_idle);
+    if (best == size.free.end()) best = size.free.begin();
+    if (best != size.free.end()) {
       buffer = std::move(*best);
-      free_.erase(best);
+      size.free.erase(best);
+    } else {
+      ++size.made;
     }
   }
   if (!buffer.memory.allocated()) buffer.memory = PinnedBuffer(category_, label_, capacity);
@@ -44,9 +45,16 @@ PinnedPool::Buffer PinnedPool::take(std::size_t bytes) {
   return buffer;
 }
 
+void PinnedPool::reserve(std::size_t bytes, std::size_t count) {
+  const std::size_t capacity = capacity_for(bytes);
+  const std::lock_guard lock(mutex_);
+  for (OfSize& size = sizes_[capacity]; size.made < count; ++size.made)
+    size.free.push_back({.memory = PinnedBuffer(category_, label_, capacity), .used = {}});
+}
+
 void PinnedPool::give_back(Buffer buffer) {
   const std::lock_guard lock(mutex_);
-  free_.push_back(std::move(buffer));
+  sizes_[buffer.memory.size()].free.push_back(std::move(buffer));
 }
 
 }  // namespace annulus

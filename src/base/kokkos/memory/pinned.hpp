@@ -3,6 +3,7 @@
 #include <Kokkos_Core.hpp>
 #include <cstddef>
 #include <list>
+#include <map>
 #include <mutex>
 #include <span>
 #include <string>
@@ -49,20 +50,29 @@ class PinnedPool {
     std::byte* data() const { return memory.data(); }
   };
 
+  static constexpr std::size_t least_bytes = 4096;  ///< of a buffer: less is not pinned
+
   /// What the buffers count as, and their label.
   PinnedPool(MemoryCategory category, std::string label);
 
   /// A free buffer for about `bytes`: one that no copy uses, else the one given back first, waited for; a new
   /// one where none is free. Throws Error when the memory does not suffice.
   Buffer take(std::size_t bytes);
+  /// Makes buffers for about `bytes` each until there are `count` of this size, in use or free.
+  void reserve(std::size_t bytes, std::size_t count);
   /// Set Buffer::used before where copies are still under way.
   void give_back(Buffer buffer);
 
  private:
+  struct OfSize {
+    std::list<Buffer> free;  ///< the one given back first in front
+    std::size_t made = 0;    ///< in use or free
+  };
+
   MemoryCategory category_;
   std::string label_;
   std::mutex mutex_;
-  std::list<Buffer> free_;  ///< the one given back first in front
+  std::map<std::size_t, OfSize> sizes_;  ///< by bytes
 };
 
 }  // namespace annulus

@@ -90,9 +90,8 @@ simulator::LayerSeconds beside_all_of_a_layer(const Config& config, const Topolo
       plans.recompute = plan::make_plan(schedule, early, plan::Pass::forward);
     }
     // Attention goes through sequences with documents of their own one by one.
-    const auto times = static_cast<std::size_t>(step.sequences / problem.batch);
-    const prediction::LayerAttention attention(std::vector(times, plans), cluster, config.attention.overlap,
-                                               selected);
+    const prediction::LayerAttention attention(plans, step.sequences / problem.batch, cluster,
+                                               config.attention.overlap, selected);
     return prediction::attention_seconds(step, share, attention, cluster);
   };
 }

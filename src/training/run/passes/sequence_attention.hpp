@@ -87,6 +87,8 @@ class SequenceAttention {
     const std::vector<std::vector<executor::Plans>> largest = plans.largest();
     for (std::size_t i = 0; i < largest.size(); ++i)
       for (const executor::Plans& of_sequence : largest[i]) attentions_[i].reserve(exec, of_sequence);
+    if (plans.attention().follows_documents)
+      for (Attention& attention : attentions_) attention.reserve_documents(exec);
     plans_.prepare_with(attentions_.front().preparation(exec));
     for (const int mask : plans.attention().mask_of_layer)
       of_layer_.push_back(&attentions_[static_cast<std::size_t>(mask)]);

@@ -113,8 +113,13 @@ void SequencePlans::prepare_with(executor::Prepare prepare) {
 }
 
 void SequencePlans::replan() {
-  for (std::size_t i = 0; i < sequences_.size(); ++i) {
-    const std::shared_ptr<const PlannedSequence> before = sequences_[i];
+  const auto all = sequences_;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::shared_ptr<const PlannedSequence>& before = all[i];
+    if (i > 0 && before == all[i - 1]) {  // alike, as all are in the beginning
+      sequences_[i] = sequences_[i - 1];
+      continue;
+    }
     std::vector<Mask> masks;
     for (int mask = 0; mask < before->masks(); ++mask) masks.push_back(before->problem(mask).mask);
     set(i, std::move(masks), before->document_starts());
@@ -132,6 +137,13 @@ std::vector<std::vector<executor::Plans>> SequencePlans::make() const {
   for (int mask = 0; mask < std::ssize(all); ++mask)
     for (const auto& sequence : sequences_)
       all[static_cast<std::size_t>(mask)].push_back(sequence->plans(mask));
+  return all;
+}
+
+std::vector<executor::Plans> SequencePlans::of_first() const {
+  std::vector<executor::Plans> all;
+  for (int mask = 0; mask < std::ssize(attention_.masks); ++mask)
+    all.push_back(sequences_.front()->plans(mask));
   return all;
 }
 

@@ -53,6 +53,9 @@ class SequencePlans {
   /// Plans of each mask, as executor::Attention takes them.
   std::vector<std::vector<executor::Plans>> make() const;
 
+  /// Plans of each mask for the first sequence, or for all.
+  std::vector<executor::Plans> of_first() const;
+
   /// Plans of each mask whose exchange buffers are as large as those of any sequence, where each sequence is
   /// cut for its documents; else none.
   std::vector<std::vector<executor::Plans>> largest() const;

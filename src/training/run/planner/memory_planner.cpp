@@ -9,6 +9,7 @@
 #include <annulus/attention/executor/attention.hpp>
 #include <annulus/base/division.hpp>
 
+#include "attention/comm/mpi/device_memory.hpp"
 #include "attention/sparsity/table_memory.hpp"
 #include "base/units.hpp"
 #include "training/data/loader.hpp"
@@ -25,6 +26,17 @@ std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, 
          static_cast<std::int64_t>(2 * sizeof(std::int32_t));
 }
 
+namespace {
+
+/// Documents and runs of rows of a pass' sequences under each mask, where the data give them.
+std::int64_t document_bytes(const ResolvedAttention& attention, bool on_gpu) {
+  if (!attention.follows_documents) return 0;
+  return std::ssize(attention.masks) * attention.sequences *
+         executor::document_memory(attention.problem, on_gpu);
+}
+
+}  // namespace
+
 MemoryPlanner::MemoryPlanner(Config config, const Topology& world, ResolvedAttention attention, bool on_gpu)
     : config_(std::move(config)), world_(world), plans_(0, std::move(attention)), on_gpu_(on_gpu) {
   if (plans_.attention().documents != plans_.attention().typical_documents)
@@ -39,16 +51,21 @@ Config MemoryPlanner::with(const Config::Memory& memory) const {
   return config;
 }
 
-MemoryPlanner::AttentionBytes MemoryPlanner::attention_bytes(const prediction::Setting& step,
-                                                             const MaskPlans& plans, const MaskPlans& largest,
-                                                             int rank) const {
+MemoryPlanner::AttentionBytes MemoryPlanner::attention_bytes(
+    const prediction::Setting& step, const MaskPlans& plans,
+    const std::vector<std::vector<executor::Plans>>& largest, int rank) const {
   AttentionBytes bytes;  // layers exchange in one block, one after the other
   for (std::size_t mask = 0; mask < plans.size(); ++mask)
-    bytes.exchange = std::max(bytes.exchange, executor::exchange_memory(plans[mask], rank, largest[mask]));
+    bytes.exchange =
+        std::max(bytes.exchange, executor::exchange_memory({&plans[mask], 1}, rank, largest[mask]));
+  if (on_gpu_ && config_.parallel.transport == "mpi" && !comm::mpi_reads_device_memory())
+    for (const std::vector<executor::Plans>& of_mask : largest)
+      for (const executor::Plans& of_sequence : of_mask)
+        bytes.staging = std::max(bytes.staging, executor::staging_memory(of_sequence, rank));
   if (step.sparsity && on_gpu_)
-    bytes.tables = sparsity::table_memory(*step.sparsity,
-                                          plans[static_cast<std::size_t>(plans_.attention().selected_mask)],
-                                          rank, attention_settings(config_, on_gpu_, step.type).kernel);
+    bytes.tables = sparsity::table_memory(
+        *step.sparsity, {&plans[static_cast<std::size_t>(plans_.attention().selected_mask)], 1}, rank,
+        attention_settings(config_, on_gpu_, step.type).kernel);
   return bytes;
 }
 
@@ -56,7 +73,7 @@ const MemoryPlanner::MaskPlans& MemoryPlanner::plans_for(std::int64_t early_posi
   const auto found = made_.find(early_positions);
   if (found != made_.end()) return found->second;
   plans_.recompute_before(early_positions);
-  return made_.emplace(early_positions, plans_.make()).first->second;
+  return made_.emplace(early_positions, plans_.of_first()).first->second;
 }
 
 prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int rank) {
@@ -66,23 +83,27 @@ prediction::RankShare MemoryPlanner::share(const prediction::Setting& step, int 
   if (!training_bytes_.contains(key))
     training_bytes_[key] = attention_bytes(step, plans, plans_.largest(), rank);
   const AttentionBytes& bytes = training_bytes_[key];
-  std::int64_t tables = bytes.tables;
+  std::int64_t tables = bytes.tables, staging = bytes.staging;
   const PositionMap rows = plans_.problem().owned(rank);
   prediction::RankShare::Validation validation;
   if (validation_) {
     if (!validation_bytes_.contains(rank))
-      validation_bytes_[rank] = attention_bytes(step, validation_->make(), validation_->largest(), rank);
+      validation_bytes_[rank] = attention_bytes(step, validation_->of_first(), validation_->largest(), rank);
     validation = {.rows = validation_->problem().owned(rank).count,
-                  .exchange_bytes = validation_bytes_[rank].exchange};
+                  .exchange_bytes = validation_bytes_[rank].exchange,
+                  .document_bytes = document_bytes(validation_->attention(), on_gpu_)};
     tables = std::max(tables, validation_bytes_[rank].tables);
+    staging = std::max(staging, validation_bytes_[rank].staging);
   }
   return {.rows = {.sequences = step.sequences,
                    .tokens = rows.count,
                    .early = rows.rows_below(early),
                    .own_positions = plans_.attention().cuts_sequences()},
           .exchange_bytes = bytes.exchange,
+          .staging_bytes = staging,
           .table_bytes = tables,
           .data_bytes = sequence_bytes(step, rows.count, prefetched_sequences(plans_.attention(), step)),
+          .document_bytes = document_bytes(plans_.attention(), on_gpu_),
           .validation = validation};
 }
 
@@ -97,9 +118,11 @@ prediction::UpdateTime MemoryPlanner::time(const Config::Memory& memory, const s
   std::deque<prediction::LayerAttention>& of_masks = attention_[early];
   if (of_masks.empty()) {
     if (typical_) typical_->recompute_before(early);
-    const MaskPlans of_typical = typical_ ? typical_->make() : MaskPlans();
-    for (const std::vector<executor::Plans>& of_mask : typical_ ? of_typical : plans_for(early))
-      of_masks.emplace_back(of_mask, cluster, config_.attention.overlap,
+    const MaskPlans of_typical = typical_ ? typical_->of_first() : MaskPlans();
+    const ResolvedAttention& attention = plans_.attention();
+    for (const executor::Plans& of_mask : typical_ ? of_typical : plans_for(early))
+      of_masks.emplace_back(of_mask, attention.sequences / attention.problem.batch, cluster,
+                            config_.attention.overlap,
                             simulator::Selected{plans_.attention().densities[of_masks.size()]});
   }
   std::vector<const prediction::LayerAttention*> attention;

@@ -19,11 +19,11 @@
 
 namespace annulus::training {
 
-/// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
-/// optimizer step and a pass hold; an id and a target a row.
 /// Sequences that are read ahead: an optimizer step's where their plans are made with them.
 std::int64_t prefetched_sequences(const ResolvedAttention& attention, const prediction::Setting& step);
 
+/// Bytes of the host for the sequences that a rank has read: what the loader may have read ahead, and what an
+/// optimizer step and a pass hold; an id and a target a row.
 std::int64_t sequence_bytes(const prediction::Setting& step, std::int64_t rows, std::int64_t prefetch);
 
 /// Values of memory.* that were tried.
@@ -81,13 +81,13 @@ class MemoryPlanner {
   Config with(const Config::Memory& memory) const;
   prediction::RankShare share(const prediction::Setting& step, int rank);
   /// Plans of each mask of layers.
-  using MaskPlans = std::vector<std::vector<executor::Plans>>;
+  using MaskPlans = std::vector<executor::Plans>;  ///< of each mask, for sequences that are alike
   /// What attention holds on a rank.
   struct AttentionBytes {
-    std::int64_t exchange = 0, tables = 0;  ///< as in prediction::RankShare
+    std::int64_t exchange = 0, staging = 0, tables = 0;  ///< as in prediction::RankShare
   };
   AttentionBytes attention_bytes(const prediction::Setting& step, const MaskPlans& plans,
-                                 const MaskPlans& largest, int rank) const;
+                                 const std::vector<std::vector<executor::Plans>>& largest, int rank) const;
   const MaskPlans& plans_for(std::int64_t early_positions);
   std::vector<Config::Memory> with_less_recompute(const std::vector<Config::Memory>& choices,
                                                   const std::vector<std::int64_t>& missing,

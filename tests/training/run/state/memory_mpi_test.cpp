@@ -30,7 +30,8 @@ std::vector<Case> cases_on(const std::string& shards) {
                              "train.validate_every=1", "train.validate_sequences=2"});
     return more;
   };
-  const std::string sparse = "attention.sparsity=", kinds = "model.pattern=",
+  const std::string documents = "attention.mask=documents",
+                    sparse = "attention.sparsity=", kinds = "model.pattern=",
                     columns = sparse + "vertical-slash:verticals=40,slashes=3,window=16",
                     offload = "memory.offload_optimizer=true", native = "parallel.sums=native";
   return {
@@ -78,8 +79,10 @@ std::vector<Case> cases_on(const std::string& shards) {
       {3, "sequence-selective", "burst", "zigzag", 64, 2,
        validation(700, {kinds + "causal rope=none, window:50,0 theta=100, window:7,0"})},
       // Sequences that are cut for their documents.
-      {0, "none", "all-gather", "balanced", 0, 2},
-      {3, "selective", "ring", "balanced", 64, 1, validation(700)},
+      {0, "none", "all-gather", "balanced", 0, 2, {documents}},
+      {3, "selective", "ring", "balanced", 64, 1,
+       validation(1700, {documents, kinds + "causal, window:50,0"})},
+      {1, "full", "burst", "zigzag", 0, 2, {documents}},
       {2, "none", "ring", "block-striped:64", 0, 1,
        validation(700, {columns, kinds + "2*window:30,0, causal"})},
       // Other blocks: of gpt-oss, of OLMo, and of Gemma.

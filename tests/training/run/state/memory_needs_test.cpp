@@ -14,6 +14,7 @@
 #include "attention/sparsity/table_memory.hpp"
 #include "base/units.hpp"
 #include "training/run/planner/memory_needs.hpp"
+#include "training/run/planner/memory_planner.hpp"
 #include "training/run/planner/plan_memory.hpp"
 #include "training/run/planner/rehearsal.hpp"
 #include "training/run/tiny_run.hpp"
@@ -154,6 +155,49 @@ TEST_F(MemoryNeeds, TablesOfSelectionsCountOnGpus) {
     EXPECT_GT(tables, 0);
     EXPECT_EQ(workspace(automatic), workspace(portable) + tables);
   }
+}
+
+// What later cuts may take: starts of documents, runs of rows, and pinned buffers of messages.
+TEST_F(MemoryNeeds, TheWorstCutCounts) {
+  constexpr std::int64_t tokens = 2048, sequences = 2;
+  const Config config =
+      tiny_.config("gpu", {fmt::format("data.sequence_length={}", tokens), "attention.layout=balanced",
+                           "attention.schedule=all-gather", "train.micro_batches=2",
+                           fmt::format("train.sequences_per_pass={}", sequences), "parallel.transport=nccl"});
+  const Config packed = with(config, {"attention.mask=documents"}),
+               two_masks = with(packed, {"model.layers=2", "model.pattern=window:30,0, causal"});
+  const auto data = [&](const Config& of, int rank) {
+    MemoryBytes most = planner_of(of).memory(of.memory, rank).device.categories;
+    return at(most, MemoryCategory::data);
+  };
+  const auto pinned = [&](const Config& of, int rank) {
+    MemoryBytes most = planner_of(of).memory(of.memory, rank).host.categories;
+    return at(most, MemoryCategory::communication);
+  };
+  for (int rank = 0; rank < 2; ++rank) {
+    constexpr std::int64_t starts = sequences * 8 * (tokens + 1), runs = sequences * 16 * (tokens + 2);
+    EXPECT_EQ(data(two_masks, rank), data(packed, rank) + starts + runs);
+    EXPECT_EQ(data(with(packed, {"attention.layout=zigzag"}), rank),
+              data(with(config, {"attention.layout=zigzag"}), rank) + starts);
+    const Config over_mpi = with(packed, {"parallel.transport=mpi"});
+    MemoryPlanner planner = planner_of(over_mpi);
+    EXPECT_EQ(pinned(packed, rank), 0);
+    EXPECT_EQ(pinned(over_mpi, rank), executor::staging_memory(planner.plans().largest()[0][0], rank));
+    EXPECT_EQ(pinned(with(over_mpi, {"attention.mask=causal"}), rank), 0);
+  }
+}
+
+// Sequences of a pass that are alike are planned once.
+TEST_F(MemoryNeeds, ManySequencesTakeNoLongerToPlan) {
+  constexpr int many = 1 << 16;
+  const Config config = tiny_.config(
+      "gpu", {"attention.mask=documents", "attention.schedule=ring",
+              fmt::format("train.micro_batches={}", many), fmt::format("train.sequences_per_pass={}", many)});
+  MemoryPlanner planner = planner_of(config);
+  const Kokkos::Timer timer;
+  EXPECT_GT(planner.memory(config.memory, 1).device.total, 0);
+  EXPECT_GT(planner.time(config.memory, simulator::default_cluster()).total(), 0);
+  EXPECT_LT(timer.seconds(), 5) << "65,536 plans take minutes";
 }
 
 TEST_F(MemoryNeeds, WhatAutoLeavesFreeOfAGpu) {
