@@ -17,7 +17,6 @@
 #include "attention/sparsity/take_rows.hpp"
 #include "base/kokkos/memory/memory.hpp"
 #include "base/kokkos/pack.hpp"
-#include "base/kokkos/sum_of.hpp"
 
 /// The observation windows: the last queries of each document against its keys, each rank its own keys, and
 /// the masses of their softmax (MTraining, Algorithm 1). Sums over keys are of 64-bit integers, so that
@@ -58,55 +57,42 @@ struct PairOwner {
   }
 };
 
-/// Masses of neighbouring key rows.
-template <int rows>
-struct RowMasses {
-  std::int64_t of_row[rows] = {};
-
-  KOKKOS_FUNCTION RowMasses& operator+=(const RowMasses& other) {
-    for (int r = 0; r < rows; ++r) of_row[r] += other.of_row[r];
-    return *this;
-  }
-};
-
 /// The probabilities of a window, of all query heads.
 template <class Exec>
 struct WindowProbabilities {
   Array3<float, Exec> scores;  ///< (heads, keys, queries of a window)
   Array1<float, Exec> maxima, inverse_sums;
 
-  KOKKOS_FUNCTION static std::int64_t mass(float score, float maximum, float inverse_sum) {
-    return scaled_floor(exponential(score - maximum) * inverse_sum, mass_exponent);
-  }
-
-  /// Adds the masses of key rows row, row + 1, … for the queries of a block, from query `from` of a window
-  /// on, whose query 0 has `place` among all of the head: the share of one of `lanes` threads.
-  template <int width, int lanes, int rows>
-  KOKKOS_FUNCTION void add_block(std::int64_t head, std::int64_t row, std::int64_t place, int from, int lane,
-                                 RowMasses<rows>& masses) const {
-    for (int i = 0; i < block_tokens / (width * lanes); ++i) {
-      const int query = from + (i * lanes + lane) * width;
-      const Pack<width> maximum = load<width>(&maxima(place + query)),
-                        inverse_sum = load<width>(&inverse_sums(place + query));
-      Pack<width> some[rows];
-      for (int r = 0; r < rows; ++r) some[r] = load<width>(&scores(head, row + r, query));
-      for (int r = 0; r < rows; ++r)
-        for (int n = 0; n < width; ++n) masses.of_row[r] += mass(some[r][n], maximum[n], inverse_sum[n]);
-    }
-  }
-
-  /// The mass of one key row for the queries `from` … behind − 1 of a window.
-  template <int lanes>
-  KOKKOS_FUNCTION std::int64_t of_row(std::int64_t head, std::int64_t row, std::int64_t place, int from,
-                                      int behind, int lane) const {
+  /// The mass of a key row for the queries `from` … behind − 1 of a window, of one block, whose first query
+  /// has `place` among all of the head: the share of one of `lanes` threads. `width` divides the window's
+  /// queries.
+  template <int width, int lanes>
+  KOKKOS_FUNCTION std::int64_t mass(std::int64_t head, std::int64_t row, std::int64_t place, int from,
+                                    int behind, int lane) const {
+    const float *const some = &scores(head, row, 0), *const highest = &maxima(place),
+                       *const inverse = &inverse_sums(place);
+    const auto of_query = [](float score, float maximum, float inverse_sum) {
+      return scaled_floor(exponential(score - maximum) * inverse_sum, mass_exponent);
+    };
     std::int64_t sum = 0;
-    for (int query = from + lane; query < behind; query += lanes)
-      sum += mass(scores(head, row, query), maxima(place + query), inverse_sums(place + query));
+    if (behind - from == block_tokens && from % width == 0) {  // nearly always; loads wait for no others
+      constexpr int packs = block_tokens / (width * lanes);
+      Pack<width> loaded[packs];
+      for (int i = 0; i < packs; ++i) loaded[i] = load<width>(some + from + (i * lanes + lane) * width);
+      for (int i = 0; i < packs; ++i) {
+        const int query = from + (i * lanes + lane) * width;
+        const Pack<width> maximum = load<width>(highest + query), inverse_sum = load<width>(inverse + query);
+        for (int n = 0; n < width; ++n) sum += of_query(loaded[i][n], maximum[n], inverse_sum[n]);
+      }
+    } else {
+      for (int query = from + lane; query < behind; query += lanes)
+        sum += of_query(some[query], highest[query], inverse[query]);
+    }
     return sum;
   }
 };
 
-/// masses (lists, MassPlaces::all()), zeros before: those of the probabilities of this rank's keys. With
+/// masses (lists, MassPlaces::all()): those of the probabilities of this rank's keys are added. With
 /// `before`, such masses of all ranks, a pair counts once, for its Owner. `width` divides the queries.
 template <int width, class Exec>
 void add_masses(const Exec& exec, const ObservationWindows& windows,
@@ -114,15 +100,14 @@ void add_masses(const Exec& exec, const ObservationWindows& windows,
                 const Array2<const std::int64_t, Exec>& before, const Array2<std::int64_t, Exec>& masses) {
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<128, 8>>;
   constexpr bool on_host = detail::host_memory<Exec>;
-  // Neighbouring rows of a thread share what belongs to the queries, and one addition to their slash.
-  constexpr int threads = on_host ? 1 : 16, lanes = on_host ? 1 : 8, rows_at_once = on_host ? 1 : 4;
+  constexpr int rows_at_once = on_host ? 1 : 32, lanes = on_host ? 1 : 4;  // of a row: neighbouring loads
   const std::int64_t queries = windows.queries(), tiles = windows.observed.tiles.count;
   const auto lists = static_cast<std::int64_t>(masses.extent(0)),
              stride = static_cast<std::int64_t>(masses.extent(1));
   const std::int64_t heads_of_list = windows.heads / lists;
   if (tiles == 0) return;
   Kokkos::parallel_for(
-      "annulus::sparsity::window_masses", Policy(exec, static_cast<int>(lists * tiles), threads, lanes),
+      "annulus::sparsity::window_masses", Policy(exec, static_cast<int>(lists * tiles), rows_at_once, lanes),
       KOKKOS_LAMBDA(const typename Policy::member_type& team) {
         const std::int64_t list = team.league_rank() / tiles;
         const attention::KeyTile tile =
@@ -132,59 +117,32 @@ void add_masses(const Exec& exec, const ObservationWindows& windows,
                            begin_of_window = document.end - queries;
         const PairOwner owner{before.data() == nullptr ? nullptr : before.data() + list * stride,
                               first_slash};
-        // The queries of the window that see the rows, block by block.
-        const auto add_rows = [&](const std::int64_t row, int rows, const std::int64_t block) {
-          const auto least = [](std::int64_t a, std::int64_t b) { return a < b ? a : b; };
-          const auto most = [](std::int64_t a, std::int64_t b) { return a > b ? a : b; };
-          const std::int64_t begin = most(begin_of_window, block * block_tokens),
-                             end = least(document.end, (block + 1) * block_tokens);
-          while (rows > 0 && windows.keys(row + rows - 1) >= end) --rows;
-          if (rows == 0) return;
-          const auto in_window = [&](std::int64_t position) {
-            return static_cast<int>(position - begin_of_window);
-          };
-          const bool whole = rows == rows_at_once && end - begin == block_tokens &&
-                             in_window(begin) % width == 0 && windows.keys(row + rows - 1) <= begin;
-          RowMasses<rows_at_once> found;
-          Kokkos::parallel_reduce(
-              Kokkos::ThreadVectorRange(team, lanes),
-              [&](const int lane, RowMasses<rows_at_once>& sums) {
-                for (std::int64_t head = list * heads_of_list; head < (list + 1) * heads_of_list; ++head) {
-                  const std::int64_t place = windows.place(head, tile.group);
-                  if (whole) {
-                    probabilities.template add_block<width, lanes>(head, row, place, in_window(begin), lane,
-                                                                   sums);
-                    continue;
-                  }
-                  for (int r = 0; r < rows; ++r)
-                    sums.of_row[r] += probabilities.template of_row<lanes>(
-                        head, row + r, place, in_window(most(begin, windows.keys(row + r))), in_window(end),
-                        lane);
-                }
-              },
-              SumOf<RowMasses<rows_at_once>>(found));
-          Kokkos::single(Kokkos::PerThread(team), [&] {
-            const auto distance_of = [&](int r) { return block - windows.keys(row + r) / block_tokens; };
-            std::int64_t of_slash = 0;
-            for (int r = 0; r < rows; ++r) {
-              const std::int64_t key = windows.keys(row + r), distance = distance_of(r);
-              if (owner.is_key(key, distance)) masses(list, key) += found.of_row[r];
-              if (owner.is_slash(key, distance)) of_slash += found.of_row[r];
-              if (of_slash > 0 && (r + 1 == rows || distance_of(r + 1) != distance)) {
-                Kokkos::atomic_add(&masses(list, first_slash + distance), of_slash);
-                of_slash = 0;
-              }
-            }
-          });
-        };
-        const std::int64_t first_block = begin_of_window / block_tokens,
-                           last_block = (document.end - 1) / block_tokens;
-        Kokkos::parallel_for(
-            Kokkos::TeamThreadRange(team, (tile.rows + rows_at_once - 1) / rows_at_once), [&](const int i) {
-              const int rest = tile.rows - i * rows_at_once;
-              for (std::int64_t block = first_block; block <= last_block; ++block)
-                add_rows(tile.first + i * rows_at_once, rest < rows_at_once ? rest : rows_at_once, block);
-            });
+        Kokkos::parallel_for(Kokkos::TeamThreadRange(team, tile.rows), [&](const int in_tile) {
+          const std::int64_t row = tile.first + in_tile, key = windows.keys(row);
+          std::int64_t of_key = 0;
+          // The queries that see the key, block by block.
+          for (std::int64_t begin = key > begin_of_window ? key : begin_of_window, end; begin < document.end;
+               begin = end) {
+            const std::int64_t block = begin / block_tokens, behind = (block + 1) * block_tokens;
+            end = behind < document.end ? behind : document.end;
+            std::int64_t of_block = 0;
+            Kokkos::parallel_reduce(
+                Kokkos::ThreadVectorRange(team, lanes),
+                [&](const int lane, std::int64_t& sum) {
+                  for (std::int64_t head = list * heads_of_list; head < (list + 1) * heads_of_list; ++head)
+                    sum += probabilities.template mass<width, lanes>(
+                        head, row, windows.place(head, tile.group), static_cast<int>(begin - begin_of_window),
+                        static_cast<int>(end - begin_of_window), lane);
+                },
+                of_block);
+            const std::int64_t distance = block - key / block_tokens;
+            if (owner.is_key(key, distance)) of_key += of_block;
+            if (of_block > 0 && owner.is_slash(key, distance))
+              Kokkos::single(Kokkos::PerThread(team),
+                             [&] { Kokkos::atomic_add(&masses(list, first_slash + distance), of_block); });
+          }
+          Kokkos::single(Kokkos::PerThread(team), [&] { masses(list, key) = of_key; });
+        });
       });
 }
 
